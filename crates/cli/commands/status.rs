@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use clap::Args;
-use nicstripe::{BitRate, Direction, RunningLink, RunningSession, RunningTransfer, trust::Home};
+use nicstripe::{
+    BitRate, RunningLink, RunningSession, RunningTransfer, TransferDirection, trust::Home,
+};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
@@ -95,8 +97,8 @@ fn of_transfer(transfer: &RunningTransfer) -> Object {
         .with(
             "direction",
             match transfer.direction {
-                Direction::Receive => "receive",
-                Direction::Send => "send",
+                TransferDirection::Receive => "receive",
+                TransferDirection::Send => "send",
             },
         )
         .with("since_s", seconds(transfer.since))

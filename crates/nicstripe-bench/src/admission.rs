@@ -43,10 +43,10 @@ pub trait Answer: Clone + Send + Sync + 'static {
 
 /// Running and queued benchmarks of a daemon.
 #[derive(Debug)]
-pub struct Admissions<S>(Mutex<State<S>>);
+pub struct Admissions<S>(Mutex<Turns<S>>);
 
 #[derive(Debug)]
-struct State<S> {
+struct Turns<S> {
     running: Option<Running>,
     waiting: VecDeque<Waiting<S>>,
     next: u64,
@@ -105,7 +105,7 @@ impl<S> Default for Admissions<S> {
     }
 }
 
-impl<S> Default for State<S> {
+impl<S> Default for Turns<S> {
     fn default() -> Self {
         Self {
             running: None,
@@ -117,7 +117,7 @@ impl<S> Default for State<S> {
 }
 
 impl<S> Admissions<S> {
-    fn state(&self) -> MutexGuard<'_, State<S>> {
+    fn state(&self) -> MutexGuard<'_, Turns<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,7 +167,7 @@ async fn usher<S: Answer>(admissions: Weak<Admissions<S>>, desk: impl Fn() -> De
     }
 }
 
-impl<S> State<S> {
+impl<S> Turns<S> {
     fn leave(&mut self, number: u64) {
         self.waiting.retain(|waiting| waiting.ticket != number);
         if let Some(running) = &mut self.running {
@@ -179,7 +179,7 @@ impl<S> State<S> {
     }
 }
 
-impl<S: Clone> State<S> {
+impl<S: Clone> Turns<S> {
     fn enter(
         &mut self,
         bench: (PeerKey, [u8; 16]),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     struct Daemon {
-        state: State<()>,
+        state: Turns<()>,
         limits: BenchLimits,
         now: Instant,
     }
@@ -337,7 +337,7 @@ mod tests {
                 ..BenchLimits::default()
             };
             Self {
-                state: State::default(),
+                state: Turns::default(),
                 limits,
                 now: Instant::now(),
             }

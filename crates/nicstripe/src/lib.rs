@@ -306,8 +306,8 @@ pub use self::{
         },
         event::{Awaited, Event, LinkName, LinkProgress, LinkState, Progress},
         metrics::{
-            Direction, Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
-            RunningTransfer,
+            Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
+            RunningTransfer, TransferDirection,
         },
         survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
     },

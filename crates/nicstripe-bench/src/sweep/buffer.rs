@@ -19,13 +19,13 @@ pub(crate) struct BufferSweep {
     sizes: Vec<u64>,
     bdp_bytes: Option<u64>,
     table: Table,
-    state: State,
+    state: BufferStep,
     has_won: bool,
     stopped: Stopped,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum BufferStep {
     /// Measures the size with this index. The next state is `Check` or `Ended`.
     Upwards(usize),
     /// Compares a size with auto-tuning again, in the order of [`CHECK`]. The next state is
@@ -70,14 +70,14 @@ impl BufferSweep {
             sizes,
             bdp_bytes,
             table: Table::default(),
-            state: State::Upwards(0),
+            state: BufferStep::Upwards(0),
             has_won: false,
             stopped: Stopped::Early,
         }
     }
 
     fn after_size(&mut self) {
-        let State::Upwards(index) = self.state else {
+        let BufferStep::Upwards(index) = self.state else {
             return;
         };
         if self.is_clamped(index) {
@@ -89,7 +89,7 @@ impl BufferSweep {
         match is_confirmed {
             true => self.decide(Stopped::Plateau),
             false if index + 1 == self.sizes.len() => self.decide(Stopped::Done),
-            false => self.state = State::Upwards(index + 1),
+            false => self.state = BufferStep::Upwards(index + 1),
         }
     }
 
@@ -145,20 +145,20 @@ impl BufferSweep {
             kernel > 0.0 && self.table.median((Some(*size), None)) > BETTER * kernel
         });
         self.state = match better {
-            Some((_, size)) => State::Check(Check {
+            Some((_, size)) => BufferStep::Check(Check {
                 size,
                 fixed: Vec::new(),
                 kernel: Vec::new(),
             }),
-            None => State::Ended,
+            None => BufferStep::Ended,
         };
     }
 
     /// Ends the sweep in state `Check`, and keeps a confirmed gain for `advice`. Next state:
     /// `Ended`.
     fn end(&mut self) {
-        let found = std::mem::replace(&mut self.state, State::Ended);
-        if let State::Check(check) = found
+        let found = std::mem::replace(&mut self.state, BufferStep::Ended);
+        if let BufferStep::Check(check) = found
             && check.is_won()
         {
             for (key, rates) in [
@@ -204,14 +204,14 @@ impl BufferSweep {
 impl Planner for BufferSweep {
     fn next(&self) -> Option<Point> {
         match &self.state {
-            State::Upwards(index) => {
+            BufferStep::Upwards(index) => {
                 let size = Some(*self.sizes.get(*index)?);
                 let is_kernels_turn =
                     self.table.count((size, None)) == 1 && self.table.count(KERNEL) <= *index;
                 let size = size.filter(|_| !is_kernels_turn);
                 Some(self.table.point((size, None)))
             }
-            State::Check(check) => {
+            BufferStep::Check(check) => {
                 let is_fixed = *CHECK.get(check.done())?;
                 let rates = if is_fixed {
                     &check.fixed
@@ -223,20 +223,20 @@ impl Planner for BufferSweep {
                     ..self.table.point((is_fixed.then_some(check.size), None))
                 })
             }
-            State::Ended => None,
+            BufferStep::Ended => None,
         }
     }
 
     fn record(&mut self, point: &Point, measured: Measured) {
         match &mut self.state {
-            State::Upwards(index) => {
+            BufferStep::Upwards(index) => {
                 let size = self.sizes[*index];
                 self.table.add((point.size, None), measured);
                 if self.table.count((Some(size), None)) >= TRIALS {
                     self.after_size();
                 }
             }
-            State::Check(check) => {
+            BufferStep::Check(check) => {
                 let side = if point.size.is_some() {
                     &mut check.fixed
                 } else {
@@ -247,14 +247,14 @@ impl Planner for BufferSweep {
                     self.end();
                 }
             }
-            State::Ended => {}
+            BufferStep::Ended => {}
         }
     }
 
     /// Ends the sweep, as larger buffers would fail as well.
     fn fail(&mut self, _point: &Point) {
         match self.state {
-            State::Upwards(_) => self.decide(Stopped::Failed),
+            BufferStep::Upwards(_) => self.decide(Stopped::Failed),
             _ => self.end(),
         }
     }

@@ -16,12 +16,12 @@ use crate::{
 pub(crate) struct GridSweep {
     sizes: Vec<u64>,
     table: Table,
-    state: State,
+    state: GridStep,
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum GridStep {
     /// Measures the number of connections `COUNTS[column]` with the size of index `row`. The next
     /// state is `Again`.
     Upwards {
@@ -44,47 +44,47 @@ impl GridSweep {
         GridSweep {
             sizes,
             table: Table::default(),
-            state: State::Upwards { column: 0, row: 0 },
+            state: GridStep::Upwards { column: 0, row: 0 },
             failures: 0,
         }
     }
 
     fn key(&self) -> Option<Key> {
         match self.state {
-            State::Upwards { column, row } => {
+            GridStep::Upwards { column, row } => {
                 Some((Some(*self.sizes.get(row)?), Some(*COUNTS.get(column)?)))
             }
-            State::Again(index) => self.table.0.get(index).map(|trials| trials.key),
-            State::Ended => None,
+            GridStep::Again(index) => self.table.0.get(index).map(|trials| trials.key),
+            GridStep::Ended => None,
         }
     }
 
     fn advance(&mut self, has_failed: bool) {
         self.state = match self.state {
-            State::Upwards { column, row }
+            GridStep::Upwards { column, row }
                 if !has_failed && row + 1 < self.sizes.len() && !self.is_flat(column, row) =>
             {
-                State::Upwards {
+                GridStep::Upwards {
                     column,
                     row: row + 1,
                 }
             }
-            State::Upwards { column, .. } if column + 1 < COUNTS.len() => State::Upwards {
+            GridStep::Upwards { column, .. } if column + 1 < COUNTS.len() => GridStep::Upwards {
                 column: column + 1,
                 row: 0,
             },
-            State::Upwards { .. } => State::Again(0),
-            State::Again(index) => State::Again(index + 1),
-            State::Ended => State::Ended,
+            GridStep::Upwards { .. } => GridStep::Again(0),
+            GridStep::Again(index) => GridStep::Again(index + 1),
+            GridStep::Ended => GridStep::Ended,
         };
-        if let State::Again(index) = self.state
+        if let GridStep::Again(index) = self.state
             && index >= self.table.0.len()
         {
             let is_done = self.table.0.iter().all(|trials| trials.count() >= TRIALS);
             self.state = if is_done || self.table.0.is_empty() {
-                State::Ended
+                GridStep::Ended
             } else {
-                State::Again(0)
+                GridStep::Again(0)
             };
         }
     }
@@ -115,14 +115,14 @@ impl Planner for GridSweep {
         self.failures += 1;
         match self.failures {
             1 => self.advance(true),
-            _ => self.state = State::Ended,
+            _ => self.state = GridStep::Ended,
         }
     }
 
     fn stopped(&self) -> Stopped {
         match self.state {
-            State::Ended if self.failures > 1 => Stopped::Failed,
-            State::Ended => Stopped::Done,
+            GridStep::Ended if self.failures > 1 => Stopped::Failed,
+            GridStep::Ended => Stopped::Done,
             _ => Stopped::Early,
         }
     }

@@ -26,12 +26,12 @@ pub(crate) struct MessageSweep {
     budget: Duration,
     spent: Duration,
     table: Table,
-    state: State,
+    state: MessageStep,
     stopped: Stopped,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum MessageStep {
     /// Measures the size with this index. The next state is `Again`.
     Upwards(usize),
     /// Measures possible dropouts again, beginning with the first. The next state is `Ended`.
@@ -62,7 +62,7 @@ impl MessageSweep {
             budget,
             spent: Duration::ZERO,
             table: Table::default(),
-            state: State::Upwards(0),
+            state: MessageStep::Upwards(0),
             stopped: Stopped::Early,
         }
     }
@@ -96,7 +96,7 @@ impl MessageSweep {
             return self.retry_suspects(Stopped::Budget);
         }
         match &mut self.state {
-            State::Upwards(index) if *index + 1 < self.sizes.len() => *index += 1,
+            MessageStep::Upwards(index) if *index + 1 < self.sizes.len() => *index += 1,
             _ => self.retry_suspects(Stopped::Done),
         }
     }
@@ -127,7 +127,7 @@ impl MessageSweep {
     fn retry_suspects(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);
-        self.state = State::Again(
+        self.state = MessageStep::Again(
             suspects
                 .map(|size| Suspect {
                     size,
@@ -143,7 +143,7 @@ impl MessageSweep {
     /// it.
     fn after_repeat(&mut self) {
         let mut curve = self.curve();
-        let State::Again(suspects) = &mut self.state else {
+        let MessageStep::Again(suspects) = &mut self.state else {
             return;
         };
         let Some(suspect) = suspects
@@ -172,8 +172,8 @@ impl MessageSweep {
     }
 
     fn end_if_done(&mut self) {
-        if matches!(&self.state, State::Again(suspects) if suspects.is_empty()) {
-            self.state = State::Ended;
+        if matches!(&self.state, MessageStep::Again(suspects) if suspects.is_empty()) {
+            self.state = MessageStep::Ended;
         }
     }
 
@@ -199,14 +199,14 @@ impl MessageSweep {
 impl Planner for MessageSweep {
     fn next(&self) -> Option<Point> {
         let (size, repeat) = match &self.state {
-            State::Upwards(index) => {
+            MessageStep::Upwards(index) => {
                 let size = *self.sizes.get(*index)?;
                 (size, self.table.count((Some(size), None)))
             }
-            State::Again(suspects) => suspects
+            MessageStep::Again(suspects) => suspects
                 .first()
                 .map(|suspect| (suspect.size, suspect.trials.count()))?,
-            State::Ended => return None,
+            MessageStep::Ended => return None,
         };
         Some(Point {
             size: Some(size),
@@ -221,11 +221,11 @@ impl Planner for MessageSweep {
         let Some(size) = point.size else { return };
         self.spent = self.spent.saturating_add(measured.elapsed);
         match &mut self.state {
-            State::Upwards(index) if self.sizes.get(*index) == Some(&size) => {
+            MessageStep::Upwards(index) if self.sizes.get(*index) == Some(&size) => {
                 self.table.add((Some(size), None), measured);
                 self.after_trial(size, measured);
             }
-            State::Again(suspects)
+            MessageStep::Again(suspects)
                 if suspects.first().is_some_and(|suspect| suspect.size == size) =>
             {
                 suspects[0].trials.add(measured);
@@ -238,12 +238,12 @@ impl Planner for MessageSweep {
     /// Ends the ascent, as larger messages would fail as well, or skips a possible dropout.
     fn fail(&mut self, _point: &Point) {
         match &mut self.state {
-            State::Upwards(_) => self.retry_suspects(Stopped::Failed),
-            State::Again(suspects) => {
+            MessageStep::Upwards(_) => self.retry_suspects(Stopped::Failed),
+            MessageStep::Again(suspects) => {
                 suspects.remove(0);
                 self.end_if_done();
             }
-            State::Ended => {}
+            MessageStep::Ended => {}
         }
     }
 

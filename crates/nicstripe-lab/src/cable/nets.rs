@@ -12,7 +12,7 @@ use crate::{
     kernel::{
         bpf::Corruptor,
         filter::{self, Slot},
-        message::{self, End, Ipv6Address, State},
+        message::{self, End, Ipv6Address, LinkState},
         namespace::Namespace,
         qdisc::{self, Handle},
     },
@@ -168,8 +168,10 @@ impl Net {
         self.change(message::add_address(end.index, address), NEW, action)
     }
 
-    pub(crate) fn state(&mut self, end: &End) -> Result<State, LabError> {
-        let answer = self.netlink.query(&message::get(end.index), State::parse);
+    pub(crate) fn state(&mut self, end: &End) -> Result<LinkState, LabError> {
+        let answer = self
+            .netlink
+            .query(&message::get(end.index), LinkState::parse);
         answer
             .and_then(|state| state.ok_or_else(|| io::ErrorKind::InvalidData.into()))
             .map_err(LabError::refused(format_args!(

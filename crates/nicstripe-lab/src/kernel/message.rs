@@ -106,14 +106,14 @@ pub(crate) fn forbid_superpackets(index: u32) -> Request {
         .attribute(libc::IFLA_GSO_MAX_SEGS, &1u32.to_ne_bytes())
 }
 
-/// Returns the query for the state of an interface; parse its answer with [`State::parse`].
+/// Returns the query for the state of an interface; parse its answer with [`LinkState::parse`].
 pub(crate) fn get(index: u32) -> Request {
     Request::new(libc::RTM_GETLINK, &header(index))
 }
 
 /// Administrative state, carrier, bridge port state and traffic of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct LinkState {
     /// True if the interface is administratively up (`IFF_UP`).
     pub(crate) up: bool,
     /// True if the interface is up with carrier (`IFF_RUNNING`).
@@ -124,7 +124,7 @@ pub(crate) struct State {
     pub(crate) traffic: Option<Traffic>,
 }
 
-impl State {
+impl LinkState {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         let (header, attributes) = message
             .split(IFINFO_LEN)

@@ -28,7 +28,7 @@ use crate::{
         error::Error,
         event::{Event, LinkState, Progress, UnreachableNotice},
         limit,
-        metrics::Direction,
+        metrics::TransferDirection,
     },
     session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };
@@ -349,7 +349,7 @@ impl Run {
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
         let (is_get, is_object, resumable) = (
-            end.direction() == Direction::Receive,
+            end.direction() == TransferDirection::Receive,
             self.request.is_object(),
             self.request.can_be_tried_again(),
         );

@@ -25,14 +25,14 @@ use crate::{file::FairShares, trust::PublicKey};
 #[derive(Debug)]
 pub(super) struct Gate {
     most_per_source: usize,
-    state: Mutex<State>,
+    state: Mutex<Admitted>,
     /// Rate limits of key exchanges: of strangers, and of addresses at which a peer has proved its
     /// key.
     exchanges: [FairLimiter; 2],
 }
 
 #[derive(Debug)]
-struct State {
+struct Admitted {
     /// Unauthenticated connections, oldest first.
     waiting: VecDeque<Waiting>,
     /// Slots of each address.
@@ -80,7 +80,7 @@ impl Gate {
         let limiter = || FairLimiter::new(limits.handshakes_per_second);
         Self {
             most_per_source: limits.greetings_per_address,
-            state: Mutex::new(State {
+            state: Mutex::new(Admitted {
                 waiting: VecDeque::new(),
                 slots: FairShares::new(limits.greetings),
                 known: VecDeque::new(),
@@ -130,7 +130,7 @@ impl Gate {
     }
 }
 
-impl State {
+impl Admitted {
     /// Evicts the oldest connection of the stranger with the most, if it has several. Falls back to
     /// the oldest stranger. Evicts connections from known addresses only if there are no strangers
     /// and `newcomer` is known too. Returns `None` if no connection may be evicted.

@@ -13,11 +13,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     file: Option<Sightings>,
-    state: Mutex<State>,
+    state: Mutex<Sighted>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Sighted {
     /// Time of the last sighting of each peer that was passed to the writer.
     passed: HashMap<PublicKey, Instant>,
     /// Sightings that the writer has not taken yet, at most one a peer.
@@ -54,7 +54,7 @@ impl Seen {
     }
 }
 
-impl State {
+impl Sighted {
     /// Passes a sighting to the writer. Returns true if the caller must start the writer.
     fn pass(&mut self, sighting: Sighting, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.duration_since(*at) < PAUSE;
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn one_sighting_a_peer_and_minute_is_passed_to_one_writer() {
-        let mut state = State::default();
+        let mut state = Sighted::default();
         let begun = Instant::now();
-        let pass = |state: &mut State, key: u8, after: u64| {
+        let pass = |state: &mut Sighted, key: u8, after: u64| {
             let key = PublicKey::from_bytes([key; 32]);
             let sighting = Sighting::now(key, "10.0.0.1".parse().unwrap(), "eth1");
             state.pass(sighting, begun + Duration::from_secs(after))

@@ -2,6 +2,7 @@
 //! [`pool`]. [`shares`] divides limited resources among peers; requests for those of a [`quota`]
 //! wait.
 
+mod arrived;
 mod attributes;
 mod beneath;
 mod buffer;
@@ -31,13 +32,13 @@ mod xattrs;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
+    arrived::{Arrived, WriteError},
     attributes::{Attributes, Lost, creation_mask, mode_of, mtime_of, owner_of, umask},
     beneath::{
         Inode, entries_of, inode_of, is_removed, no_new_files, open_confined, open_entry,
         open_on_same_mount, stat_entry,
     },
     buffer::{BufferPool, ChunkBuffer},
-    compress::{Arrived, WriteError},
     disk::sync_names,
     error::Barred,
     hashing::Hashing,

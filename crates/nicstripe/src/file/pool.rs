@@ -100,7 +100,7 @@ struct Queue {
     prepare: fn(),
     /// Maximum number of threads without those that run long jobs.
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<Work>,
     changed: Condvar,
     /// Signalled if a job begins while the watching thread waits for one.
     begun: Condvar,
@@ -114,7 +114,7 @@ struct Running {
     started_at: Instant,
 }
 
-struct State {
+struct Work {
     fair_queue: FairQueue<Task>,
     /// Start times of the running jobs that have a slot, by number.
     begun: BTreeMap<u64, Instant>,
@@ -132,7 +132,7 @@ struct State {
     is_closed: bool,
 }
 
-impl State {
+impl Work {
     /// Returns true if the caller must wake a thread, and marks it as woken: one is idle and no
     /// wake-up is pending.
     fn wakes_another(&mut self) -> bool {
@@ -316,7 +316,7 @@ impl Crew {
         slots: usize,
         prepare: fn(),
     ) -> std::io::Result<Self> {
-        let state = State {
+        let state = Work {
             fair_queue: FairQueue::new(slots),
             begun: BTreeMap::new(),
             next: 0,
@@ -392,7 +392,7 @@ impl Queue {
     }
 
     /// Starts another thread if all are busy. Returns true if the caller must wake one instead.
-    fn call_thread(self: &Arc<Self>, state: &mut State) -> bool {
+    fn call_thread(self: &Arc<Self>, state: &mut Work) -> bool {
         if state.idle == 0 && state.threads < self.most + state.long {
             // If it cannot be started, the job waits until another has ended.
             let _ = self.start_thread(state);
@@ -400,7 +400,7 @@ impl Queue {
         state.wakes_another()
     }
 
-    fn start_thread(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+    fn start_thread(self: &Arc<Self>, state: &mut Work) -> std::io::Result<()> {
         let queue = self.clone();
         thread::Builder::new()
             .name(format!("{}-{}", self.name, state.threads))

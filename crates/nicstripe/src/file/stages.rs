@@ -29,9 +29,9 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, fadvise};
 
 use super::{
+    arrived::{Arrived, WriteError},
     attributes::Attributes,
     buffer::BufferPool,
-    compress::{Arrived, WriteError},
     error::FileError,
     root::Root,
     source::{ReadOptions, SOURCE_FLAGS, Source, open_here},

@@ -51,9 +51,9 @@ use self::{
     spare::{Basis, Spared},
 };
 use super::{
+    arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, creation_mask, mode_of, umask},
     beneath::{Inode, inode_of, open_entry},
-    compress::{Arrived, WriteError},
     disk,
     error::FileError,
     hidden::hidden_name,

@@ -30,7 +30,7 @@ pub struct Metrics {
     pub transfers: u64,
     /// Total number of ended transfers, by direction and result: `done`, or the name of the
     /// [`FailCode`](crate::FailCode).
-    pub transfers_ended: BTreeMap<(Direction, &'static str), u64>,
+    pub transfers_ended: BTreeMap<(TransferDirection, &'static str), u64>,
     /// Total payload bytes, by name of the local interface.
     pub interfaces: BTreeMap<String, InterfaceBytes>,
     /// Total bytes of chunks that were retransmitted or received twice.
@@ -92,14 +92,14 @@ pub struct InterfaceBytes {
 
 /// Direction of a transfer, seen from the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
+pub enum TransferDirection {
     /// Upload: a client sends to the daemon.
     Receive,
     /// Download: the daemon sends to a client.
     Send,
 }
 
-impl Direction {
+impl TransferDirection {
     /// Returns the word for the direction in logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
@@ -142,10 +142,10 @@ impl Histogram {
 
 /// Metrics of one daemon, shared by its sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Meters(Mutex<State>);
+pub(crate) struct Meters(Mutex<Counted>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Counted {
     totals: Metrics,
     live: BTreeMap<MeterId, Live>,
     next: MeterId,
@@ -209,7 +209,7 @@ pub struct RunningTransfer {
     /// Name of the file or tree, escaped.
     pub name: String,
     /// Direction, as seen by the daemon.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Time since its start.
     pub since: Duration,
     /// Bytes that have arrived, or were there before.

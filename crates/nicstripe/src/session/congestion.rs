@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use nicstripe_link::TcpInfo;
 
-/// State that selects the congestion control of one connection. Call [`Congestion::on_info`] ten
+/// Selects the congestion control of one connection. Call [`Congestion::on_info`] ten
 /// times a second.
 #[derive(Debug)]
 pub(super) struct Congestion {
-    state: State,
+    state: Choice,
     failed_trials: u32,
     /// Start of the current measuring window, with the kernel's counters at that time.
     since: Option<(Instant, TcpInfo)>,
@@ -32,7 +32,7 @@ pub(super) enum Advice {
 }
 
 #[derive(Debug)]
-enum State {
+enum Choice {
     /// No measurement for this number of windows: at the start, because slow start fills queues,
     /// and after a failed trial.
     Resting(u32),
@@ -63,7 +63,7 @@ struct Window {
 impl Congestion {
     pub(super) fn new() -> Self {
         Self {
-            state: State::Resting(YOUNG),
+            state: Choice::Resting(YOUNG),
             failed_trials: 0,
             since: None,
         }
@@ -86,33 +86,33 @@ impl Congestion {
 
     /// Returns true if the choice is final and the kernel need not be queried again.
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self.state, State::Settled)
+        matches!(self.state, Choice::Settled)
     }
 
     /// Makes the choice final after the kernel has rejected bbr.
     pub(super) fn on_refused(&mut self) {
-        self.state = State::Settled;
+        self.state = Choice::Settled;
     }
 
     fn on_failed_trial(&mut self) {
         let rest = REST << self.failed_trials;
         self.failed_trials += 1;
         self.state = if self.failed_trials < MOST_TRIALS {
-            State::Resting(rest)
+            Choice::Resting(rest)
         } else {
-            State::Settled
+            Choice::Settled
         };
     }
 
     fn on_window(&mut self, window: &Window) -> Option<Advice> {
         match &mut self.state {
-            State::Resting(0) => self.state = State::Watching(Vec::new()),
-            State::Resting(left) => *left -= 1,
-            State::Watching(rates) if window.is_full && window.loss >= LOSSY => {
+            Choice::Resting(0) => self.state = Choice::Watching(Vec::new()),
+            Choice::Resting(left) => *left -= 1,
+            Choice::Watching(rates) if window.is_full && window.loss >= LOSSY => {
                 rates.push(window.rate);
                 if rates.len() >= LOSSY_WINDOWS {
                     let before = mean(rates);
-                    self.state = State::Trying {
+                    self.state = Choice::Trying {
                         pausing: PAUSE,
                         before,
                         rates: Vec::new(),
@@ -120,22 +120,22 @@ impl Congestion {
                     return Some(Advice::Try);
                 }
             }
-            State::Watching(rates) => rates.clear(),
+            Choice::Watching(rates) => rates.clear(),
             // A window with too little to send says nothing about bbr.
-            State::Trying { .. } if !window.is_full => {}
-            State::Trying { pausing, .. } if *pausing > 0 => *pausing -= 1,
-            State::Trying { before, rates, .. } => {
+            Choice::Trying { .. } if !window.is_full => {}
+            Choice::Trying { pausing, .. } if *pausing > 0 => *pausing -= 1,
+            Choice::Trying { before, rates, .. } => {
                 rates.push(window.rate);
                 if rates.len() >= TRIED_WINDOWS {
                     if mean(rates) > *before {
-                        self.state = State::Settled;
+                        self.state = Choice::Settled;
                         return None;
                     }
                     self.on_failed_trial();
                     return Some(Advice::Return);
                 }
             }
-            State::Settled => {}
+            Choice::Settled => {}
         }
         None
     }

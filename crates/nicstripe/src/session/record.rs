@@ -5,7 +5,7 @@ use std::{fmt::Display, sync::Arc, time::Instant};
 use nicstripe_proto::TransferStats;
 
 use crate::{
-    report::metrics::{Direction, Meters, RunningTransfer},
+    report::metrics::{Meters, RunningTransfer, TransferDirection},
     text::logged::logged,
     wire::clock,
 };
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) name: String,
-    pub(super) direction: Direction,
+    pub(super) direction: TransferDirection,
     pub(super) started_at: Instant,
     sync_started_at: Option<Instant>,
     /// `None` for a standalone file of a tree, which has no log record because the tree has one.
@@ -35,7 +35,7 @@ impl Record {
     pub(super) fn new(
         meters: &Arc<Meters>,
         name: impl Display,
-        direction: Direction,
+        direction: TransferDirection,
         is_entry: bool,
     ) -> Self {
         let job = (!is_entry).then(|| {

@@ -26,7 +26,7 @@ use crate::{
     report::{
         error::Error,
         event::{Event, Progress},
-        metrics::Direction,
+        metrics::TransferDirection,
     },
     storage::Target,
     wire::clock,
@@ -150,7 +150,7 @@ impl Running {
 
     /// Returns true if this session receives the transfer as a stream.
     pub(super) fn is_received_stream(&self) -> bool {
-        self.kind.direction() == Direction::Receive && self.kind.target().is_none()
+        self.kind.direction() == TransferDirection::Receive && self.kind.target().is_none()
     }
 
     /// Returns false if the transfer waits for a local stream: for data of its source, or for its
@@ -202,7 +202,7 @@ impl Running {
 
     /// Stops to produce data and closes files that are read, at the end of the session.
     fn stop(&mut self) {
-        if self.kind.direction() == Direction::Send || self.kind.tree().is_some() {
+        if self.kind.direction() == TransferDirection::Send || self.kind.tree().is_some() {
             self.kind = Box::new(super::kind::Opening(self.kind.direction()));
             self.buffer = None;
         }

@@ -45,13 +45,13 @@ use crate::{
 pub struct MemoryStorage(Arc<Memory>);
 
 struct Memory {
-    state: Mutex<State>,
+    state: Mutex<Objects>,
     space: Arc<Space>,
     next_version: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct Objects {
     tree: Tree,
     parts: HashMap<PartKey, Arc<Part>>,
 }

@@ -21,7 +21,7 @@ use super::{dialer::Dialer, stream::Tunnel};
 use crate::report::error::Error;
 
 pub(crate) struct TunnelMux {
-    state: Mutex<State>,
+    state: Mutex<MuxState>,
     /// Notified when a batch can be sent, and when the multiplexer ends.
     work: Notify,
     /// Daemon only: connects the peer's tunnels to their targets.
@@ -29,7 +29,7 @@ pub(crate) struct TunnelMux {
     ended: CancellationToken,
 }
 
-pub(super) struct State {
+pub(super) struct MuxState {
     pub(super) tunnels: Tunnels,
     users: BTreeMap<ConnId, User>,
     requested: Vec<(ConnId, String)>,
@@ -62,7 +62,7 @@ impl TunnelMux {
             Some(_) => Role::Daemon,
             None => Role::Client,
         };
-        let state = State {
+        let state = MuxState {
             tunnels: Tunnels::new(role),
             users: BTreeMap::new(),
             requested: Vec::new(),
@@ -79,7 +79,7 @@ impl TunnelMux {
     }
 
     /// Runs `act` on the state machine, then wakes the tasks affected by its events.
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut MuxState) -> T) -> T {
         let mut state = self.state.lock();
         let result = act(&mut state);
         let wakers = state.take_wakers();
@@ -286,7 +286,7 @@ impl Drop for EndAtDrop<'_> {
     }
 }
 
-impl State {
+impl MuxState {
     fn user(&mut self, conn: ConnId) -> &mut User {
         self.users.entry(conn).or_default()
     }

@@ -22,7 +22,7 @@ use tokio::{
 pub(crate) struct SimulatedNetwork(Arc<Shared>);
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<Wires>,
     changed: Notify,
     origin: Instant,
     news: mpsc::UnboundedSender<News>,
@@ -35,7 +35,7 @@ struct Shared {
 /// them.
 type Intercept = dyn FnMut(LinkId, End, &mut [u8]) + Send;
 
-struct State {
+struct Wires {
     net: Network<Vec<u8>>,
     halves: BTreeMap<(LinkId, End), Half>,
     connecting: BTreeMap<(LinkId, End), oneshot::Sender<io::Result<Connection>>>,
@@ -79,7 +79,7 @@ impl SimulatedNetwork {
     /// Creates a network without links. The receiver gets the news of both ends.
     pub(crate) fn new(seed: u64, segment: usize) -> (Self, mpsc::UnboundedReceiver<News>) {
         let (news, receiver) = mpsc::unbounded_channel();
-        let state = State {
+        let state = Wires {
             net: Network::new(seed),
             halves: BTreeMap::new(),
             connecting: BTreeMap::new(),
@@ -266,7 +266,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
-impl State {
+impl Wires {
     /// Returns the state of a connection, unless another one has replaced it.
     fn half(&mut self, of: &Connection) -> io::Result<&mut Half> {
         self.halves

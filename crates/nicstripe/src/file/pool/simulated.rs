@@ -24,10 +24,10 @@ use super::{
 /// Simulated disk: reads and writes real files, and delays each job in virtual time. Its calls can
 /// fail, and its power can be cut.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SimulatedDisk(Arc<Mutex<State>>);
+pub(crate) struct SimulatedDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     delay: Duration,
     /// Duration of every fifth job; that of the others if it is zero.
     slow: Duration,
@@ -215,7 +215,7 @@ impl SimulatedDisk {
         (at > Instant::now()).then_some(at)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock()
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     report::{
         error::Error,
         event::{Awaited, Event},
-        metrics::Direction,
+        metrics::TransferDirection,
     },
     session::{
         last_progress::{Mark, NOTICE},
@@ -109,8 +109,8 @@ fn awaited(running: &Running, stats: &TransferStats) -> Awaited {
     let done = stats.delivered_bytes + stats.resumed_bytes + stats.unsent_bytes;
     match running.kind().direction() {
         _ if !running.has_started() => Awaited::Opening,
-        Direction::Send if stats.size > 0 && done >= stats.size => Awaited::Storing,
-        Direction::Send => Awaited::Receiving,
-        Direction::Receive => Awaited::Sending,
+        TransferDirection::Send if stats.size > 0 && done >= stats.size => Awaited::Storing,
+        TransferDirection::Send => Awaited::Receiving,
+        TransferDirection::Receive => Awaited::Sending,
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     report::{
         error::Error,
         event::{Event, LinkState},
-        metrics::Direction,
+        metrics::TransferDirection,
     },
     session::{
         input::{Input, IoResult, Said, Step},
@@ -54,13 +54,13 @@ impl Driver {
         }
         let (transfer, entry) = (request.transfer(), request.entry());
         let direction = match request.is_download() {
-            true => Direction::Send,
-            false => Direction::Receive,
+            true => TransferDirection::Send,
+            false => TransferDirection::Receive,
         };
         let Some(service) = self.config.service.clone() else {
             let why = match direction {
-                Direction::Send => "a client serves no files",
-                Direction::Receive => "a client takes no files",
+                TransferDirection::Send => "a client serves no files",
+                TransferDirection::Receive => "a client takes no files",
             };
             let refusal = failure(transfer, FailCode::Refused, why, false);
             return self.session.fail(refusal);

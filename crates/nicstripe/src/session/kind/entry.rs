@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     file::{self, FileError},
-    report::{error::Error, metrics::Direction},
+    report::{error::Error, metrics::TransferDirection},
     session::input::{Input, Said, report},
     tree::channel::{ReceiverInput, SenderInput},
 };
@@ -28,8 +28,8 @@ pub(crate) struct EntrySource {
 }
 
 impl Kind for EntrySource {
-    fn direction(&self) -> Direction {
-        Direction::Send
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
     }
 
     /// The thread of the tree reports the opened files itself, one after the other. A daemon
@@ -68,8 +68,8 @@ pub(crate) struct EntrySink {
 }
 
 impl Kind for EntrySink {
-    fn direction(&self) -> Direction {
-        Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use nicstripe_proto::{
 use super::{Download, Kind, Opened, Scope, Upload, check_batches};
 use crate::{
     file::{self, FileError, TargetRequest, make_parents, open_parent},
-    report::{error::Error, metrics::Direction},
+    report::{error::Error, metrics::TransferDirection},
     storage::Target,
 };
 
@@ -49,8 +49,8 @@ impl FileSource {
 }
 
 impl Kind for FileSource {
-    fn direction(&self) -> Direction {
-        Direction::Send
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
@@ -95,8 +95,8 @@ impl FileSink {
 }
 
 impl Kind for FileSink {
-    fn direction(&self) -> Direction {
-        Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
@@ -133,8 +133,8 @@ pub(crate) struct LocalTarget {
 }
 
 impl Kind for LocalFile {
-    fn direction(&self) -> Direction {
-        Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {

@@ -30,7 +30,7 @@ use self::{
 use super::input::Jobs;
 use crate::{
     file::{self as files, ChunkBuffer, FileError},
-    report::{error::Error, event::Event, metrics::Direction},
+    report::{error::Error, event::Event, metrics::TransferDirection},
     storage::Target,
 };
 
@@ -38,7 +38,7 @@ use crate::{
 ///
 /// An error of a method ends the transfer.
 pub(crate) trait Kind: fmt::Debug + Send {
-    fn direction(&self) -> Direction;
+    fn direction(&self) -> TransferDirection;
 
     /// Takes the next step towards the peer: requests, announces, offers or accepts the data. A kind
     /// that must be opened first does so with [`Jobs::open`], and the opened one replaces it.
@@ -142,10 +142,10 @@ impl Scope<'_> {
 
 /// End of a transfer that the peer has requested, while it is being opened.
 #[derive(Debug)]
-pub(super) struct Opening(pub(super) Direction);
+pub(super) struct Opening(pub(super) TransferDirection);
 
 impl Kind for Opening {
-    fn direction(&self) -> Direction {
+    fn direction(&self) -> TransferDirection {
         self.0
     }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     file::{ChunkBuffer, FileError, IoPool, options::PIPE_WINDOW},
-    report::{error::Error, metrics::Direction},
+    report::{error::Error, metrics::TransferDirection},
     session::input::{Input, IoResult, Said, Step},
 };
 
@@ -55,8 +55,8 @@ impl StreamSource {
 }
 
 impl Kind for StreamSource {
-    fn direction(&self) -> Direction {
-        Direction::Send
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
@@ -111,8 +111,8 @@ impl StreamSink {
 }
 
 impl Kind for StreamSink {
-    fn direction(&self) -> Direction {
-        Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {

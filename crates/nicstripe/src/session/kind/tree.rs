@@ -14,7 +14,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::{Kind, Scope, check_batches, not_started, retransmit::ChunkSender};
 use crate::{
     file::{ChunkBuffer, FileError},
-    report::{error::Error, event::Event, metrics::Direction},
+    report::{error::Error, event::Event, metrics::TransferDirection},
     session::input::{Fault, Input, Said},
     tree::{
         EntryOutcome, TreeReport,
@@ -86,8 +86,8 @@ impl TreeSource {
 }
 
 impl Kind for TreeSource {
-    fn direction(&self) -> Direction {
-        Direction::Send
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
@@ -206,8 +206,8 @@ impl TreeSink {
 }
 
 impl Kind for TreeSink {
-    fn direction(&self) -> Direction {
-        Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     file::{ChunkBuffer, FileError},
-    report::{error::Error, metrics::Direction},
+    report::{error::Error, metrics::TransferDirection},
     session::input::{Input, Said},
     tunnel::TunnelMux,
 };
@@ -26,8 +26,8 @@ pub(crate) struct TunnelSource {
 }
 
 impl Kind for TunnelSource {
-    fn direction(&self) -> Direction {
-        Direction::Send
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
@@ -103,8 +103,8 @@ impl TunnelSink {
 }
 
 impl Kind for TunnelSink {
-    fn direction(&self) -> Direction {
-        Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {

@@ -26,7 +26,7 @@ use crate::{
     file::ChunkBuffer,
     report::{
         error::Error,
-        metrics::{self, Meters},
+        metrics::{Meters, TransferDirection},
     },
     session::{
         Pending, Serve, SessionHandle,
@@ -239,8 +239,8 @@ fn verdicts(transfer: TransferId, batch: u64) -> Input {
 struct BatchSource(Batches, Option<PutTree>);
 
 impl Kind for BatchSource {
-    fn direction(&self) -> metrics::Direction {
-        metrics::Direction::Send
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
@@ -292,8 +292,8 @@ impl BatchSink {
 }
 
 impl Kind for BatchSink {
-    fn direction(&self) -> metrics::Direction {
-        metrics::Direction::Receive
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {

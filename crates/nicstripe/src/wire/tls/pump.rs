@@ -18,11 +18,11 @@ use crate::trust::PublicKey;
 ///
 /// Each sender renews its key before the usage limit, without action by the caller.
 pub(crate) struct Tls {
-    state: State,
+    state: Progress,
     is_client: bool,
 }
 
-enum State {
+enum Progress {
     Handshake(Handshake),
     Open(Box<Open>),
     /// Unusable after an error: every further call fails.
@@ -49,7 +49,7 @@ impl Tls {
     /// Starts a handshake as the connecting end; writes the first message to `out`.
     pub(crate) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
         Ok(Self {
-            state: State::Handshake(Handshake::client(tls, out)?),
+            state: Progress::Handshake(Handshake::client(tls, out)?),
             is_client: true,
         })
     }
@@ -57,7 +57,7 @@ impl Tls {
     /// Starts a handshake as the accepting end, which waits for the first message.
     pub(crate) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
         Ok(Self {
-            state: State::Handshake(Handshake::server(tls)?),
+            state: Progress::Handshake(Handshake::server(tls)?),
             is_client: false,
         })
     }
@@ -76,7 +76,7 @@ impl Tls {
     ) -> Result<Received, E> {
         let result = self.receive_inner(received, out, sink);
         if result.is_err() {
-            self.state = State::Failed;
+            self.state = Progress::Failed;
         }
         result
     }
@@ -87,7 +87,7 @@ impl Tls {
         out: &mut SendBuffer,
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Received, E> {
-        if let State::Handshake(handshake) = &mut self.state {
+        if let Progress::Handshake(handshake) = &mut self.state {
             let received = handshake.receive(received, out)?;
             if received.open {
                 self.establish()?;
@@ -119,7 +119,7 @@ impl Tls {
     /// Sends `close_notify` once; does nothing before the handshake is complete.
     pub(crate) fn close(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         match &mut self.state {
-            State::Open(open) if !open.closed => {
+            Progress::Open(open) if !open.closed => {
                 open.closed = true;
                 open.alert(AlertDescription::CloseNotify, out)
             }
@@ -130,8 +130,10 @@ impl Tls {
     /// Returns the error for a connection that the peer ended in the current state.
     pub(crate) fn on_end(&self) -> TlsError {
         match &self.state {
-            State::Open(_) if !self.is_confirmed() => TlsError::ClosedAtKey(None),
-            State::Handshake(handshake) if handshake.has_shown_key() => TlsError::ClosedAtKey(None),
+            Progress::Open(_) if !self.is_confirmed() => TlsError::ClosedAtKey(None),
+            Progress::Handshake(handshake) if handshake.has_shown_key() => {
+                TlsError::ClosedAtKey(None)
+            }
             _ => TlsError::Truncated,
         }
     }
@@ -142,15 +144,15 @@ impl Tls {
     /// [`Tls::is_confirmed`].
     pub(crate) fn peer_key(&self) -> Option<PublicKey> {
         match &self.state {
-            State::Open(open) => Some(open.keys.peer),
-            State::Handshake(_) | State::Failed => None,
+            Progress::Open(open) => Some(open.keys.peer),
+            Progress::Handshake(_) | Progress::Failed => None,
         }
     }
 
     /// Returns true if the peer is known to accept the local key: for a server after the handshake,
     /// for a client after the server's first record.
     pub(crate) fn is_confirmed(&self) -> bool {
-        matches!(&self.state, State::Open(open) if open.has_received || !self.is_client)
+        matches!(&self.state, Progress::Open(open) if open.has_received || !self.is_client)
     }
 
     /// Returns 32 secret bytes shared by both ends of this connection only, once the handshake is
@@ -160,15 +162,15 @@ impl Tls {
     /// replayed on another connection.
     pub(crate) fn binding(&self) -> Option<[u8; 32]> {
         match &self.state {
-            State::Open(open) => Some(open.keys.binding),
-            State::Handshake(_) | State::Failed => None,
+            Progress::Open(open) => Some(open.keys.binding),
+            Progress::Handshake(_) | Progress::Failed => None,
         }
     }
 
     /// Renews the sending key after `records` records instead of [`RENEW_AFTER`], for tests.
     #[cfg(test)]
     pub(super) fn renew_after(&mut self, records: u64) {
-        if let State::Open(open) = &mut self.state {
+        if let Progress::Open(open) = &mut self.state {
             open.renew_after = records;
         }
     }
@@ -176,7 +178,7 @@ impl Tls {
     /// Renews the sending key and requests that the peer renews its own, for tests.
     #[cfg(test)]
     pub(crate) fn ask_to_renew(&mut self, out: &mut SendBuffer) {
-        let State::Open(open) = &mut self.state else {
+        let Progress::Open(open) = &mut self.state else {
             panic!("handshake not complete")
         };
         open.send_small(ContentType::Handshake, &[24, 0, 0, 1, 1], out)
@@ -187,14 +189,15 @@ impl Tls {
     /// Encrypts a record of any content type, valid or not, for tests.
     #[cfg(test)]
     pub(super) fn send_record(&mut self, content: ContentType, body: &[u8], out: &mut SendBuffer) {
-        let State::Open(open) = &mut self.state else {
+        let Progress::Open(open) = &mut self.state else {
             panic!("handshake not complete")
         };
         open.send_small(content, body, out).expect("a short record");
     }
 
     fn establish(&mut self) -> Result<(), TlsError> {
-        let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
+        let Progress::Handshake(handshake) = std::mem::replace(&mut self.state, Progress::Failed)
+        else {
             return Err(TlsError::Unusable(FAILED));
         };
         let open = Open {
@@ -207,15 +210,15 @@ impl Tls {
             closed: false,
             is_client: self.is_client,
         };
-        self.state = State::Open(Box::new(open));
+        self.state = Progress::Open(Box::new(open));
         Ok(())
     }
 
     fn open(&mut self) -> Result<&mut Open, TlsError> {
         match &mut self.state {
-            State::Open(open) => Ok(open),
-            State::Handshake(_) => Err(TlsError::Unusable("handshake not complete")),
-            State::Failed => Err(TlsError::Unusable(FAILED)),
+            Progress::Open(open) => Ok(open),
+            Progress::Handshake(_) => Err(TlsError::Unusable("handshake not complete")),
+            Progress::Failed => Err(TlsError::Unusable(FAILED)),
         }
     }
 }
