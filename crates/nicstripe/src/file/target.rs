@@ -127,14 +127,16 @@ pub(crate) struct Target {
     writer: Mutex<Option<VecDeque<Arrived>>>,
 }
 
-/// Open files of a [`Target`]. The names are empty for in-place targets.
+/// Open files of a [`Target`].
 #[derive(Debug)]
 struct Files {
     part: File,
     /// Lock of a file that is written in place; otherwise the journal is locked.
     _lock: Option<Locked>,
-    part_name: OsString,
-    journal_name: OsString,
+    /// Name of the hidden part file; `None` if the data has another place.
+    part_name: Option<OsString>,
+    /// Name of the journal; `None` for in-place targets.
+    journal_name: Option<OsString>,
     /// Journal of durable chunks; `None` for in-place targets, whose data is found by comparison.
     journal: Option<JournalFile>,
     state: TargetState,
@@ -236,8 +238,8 @@ impl Target {
         let files = Files {
             part,
             _lock: lock,
-            part_name: OsString::new(),
-            journal_name: OsString::new(),
+            part_name: None,
+            journal_name: None,
             journal: None,
             state,
             spared: Spared {
@@ -255,8 +257,10 @@ impl Target {
     fn new(mut request: TargetRequest, files: Files, is_void: bool) -> Self {
         let direct = match files.state {
             TargetState::Named => None,
-            TargetState::Part => open_direct(&request.dir, &files.part_name, &files),
-            _ => open_direct(&request.dir, &request.name, &files),
+            _ => {
+                let name = files.part_name.as_ref().unwrap_or(&request.name);
+                open_direct(&request.dir, name, &files)
+            }
         };
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
@@ -530,8 +534,8 @@ fn open_hidden(request: &TargetRequest, grid: Grid) -> Result<(Files, Vec<Subtre
     let files = Files {
         part,
         _lock: None,
-        part_name,
-        journal_name,
+        part_name: Some(part_name),
+        journal_name: Some(journal_name),
         journal: Some(journal),
         state: TargetState::Part,
         spared: Spared {

@@ -1,7 +1,12 @@
 //! Syncs and commit of a target, and recovery if one of them fails.
 
 use std::{
-    collections::VecDeque, ffi::OsStr, fs::File, io, ops::ControlFlow, os::unix::fs::FileExt,
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    ops::ControlFlow,
+    os::unix::fs::FileExt,
     sync::atomic::Ordering,
 };
 
@@ -154,12 +159,12 @@ impl Target {
                 .map_err(|cause| self.uncommitted("set the mode of", cause))?;
         }
         self.sync_last()?;
-        if self.files.state != TargetState::Part {
+        let (TargetState::Part, Some(part_name)) = (self.files.state, &self.files.part_name) else {
             return Ok(());
-        }
+        };
         let (dir, name) = (&self.request.dir, &self.request.name);
         // The owner of the directory can put another file under the name.
-        if !self.is_ours(&self.files.part_name).unwrap_or(false) {
+        if !self.is_ours(part_name).unwrap_or(false) {
             self.poisoned.store(true, Ordering::Release);
             let cause = io::Error::other("another program replaced the partial file");
             return Err(self.error("name", cause));
@@ -170,9 +175,9 @@ impl Target {
             refuse_existing(&self.request)?;
         }
         let renamed = if replaces {
-            renameat(dir, &self.files.part_name, dir, name).map_err(io::Error::from)
+            renameat(dir, part_name, dir, name).map_err(io::Error::from)
         } else {
-            rename_to_free(dir, &self.files.part_name, dir, name)
+            rename_to_free(dir, part_name, dir, name)
         };
         renamed.map_err(|cause| self.error("name", cause))?;
         self.settle_name()
@@ -192,11 +197,7 @@ impl Target {
             return Err(self.error("sync the directory of", cause));
         }
         // The next transfer detects a journal without a part file, so a lost unlink does no harm.
-        let _ = unlinkat(
-            &self.request.dir,
-            &self.files.journal_name,
-            AtFlags::empty(),
-        );
+        self.unlink(self.files.journal_name.as_ref());
         Ok(())
     }
 
@@ -205,13 +206,16 @@ impl Target {
     fn withdraw(&self) {
         let is_ours = self.is_ours(&self.request.name);
         if !self.request.options.replace && is_ours.unwrap_or(false) {
-            let _ = unlinkat(&self.request.dir, &self.request.name, AtFlags::empty());
+            self.unlink(Some(&self.request.name));
         }
-        let _ = unlinkat(
-            &self.request.dir,
-            &self.files.journal_name,
-            AtFlags::empty(),
-        );
+        self.unlink(self.files.journal_name.as_ref());
+    }
+
+    /// Deletes a name in the target directory, if possible.
+    fn unlink(&self, name: Option<&OsString>) {
+        if let Some(name) = name {
+            let _ = unlinkat(&self.request.dir, name, AtFlags::empty());
+        }
     }
 
     /// Deletes the received data. Keeps a file that was written in place, because its old content
@@ -219,20 +223,10 @@ impl Target {
     pub(crate) fn discard(&self) {
         // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);
-        match self.files.state {
-            TargetState::File | TargetState::Device | TargetState::Unnamed => return,
-            TargetState::Part => drop(unlinkat(
-                &self.request.dir,
-                &self.files.part_name,
-                AtFlags::empty(),
-            )),
-            TargetState::Named => {}
+        if self.files.state != TargetState::Unnamed {
+            self.unlink(self.files.part_name.as_ref());
+            self.unlink(self.files.journal_name.as_ref());
         }
-        let _ = unlinkat(
-            &self.request.dir,
-            &self.files.journal_name,
-            AtFlags::empty(),
-        );
     }
 
     /// Returns true if another run can resume from the durable data.

@@ -1,7 +1,7 @@
 //! Recovery of a file whose previous transfer was interrupted between its rename and its
 //! acknowledgement.
 
-use std::{ffi::OsString, io, ops::ControlFlow, os::unix::fs::FileExt};
+use std::{io, ops::ControlFlow, os::unix::fs::FileExt};
 
 use nicstripe_proto::{ChunkId, Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
 use rustix::{
@@ -59,8 +59,8 @@ pub(super) fn find_named(request: &TargetRequest, grid: Grid) -> io::Result<Opti
     let files = Files {
         part,
         _lock: None,
-        part_name: OsString::new(),
-        journal_name,
+        part_name: None,
+        journal_name: Some(journal_name),
         journal: Some(JournalFile::resume(journal, &replayed)?),
         state: TargetState::Named,
         spared: Spared::default(),

@@ -92,10 +92,8 @@ fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
     target
         .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
         .unwrap();
-    [
-        dir.join(&target.files.journal_name),
-        dir.join(&target.files.part_name),
-    ]
+    let names = [&target.files.journal_name, &target.files.part_name];
+    names.map(|name| dir.join(name.as_ref().unwrap()))
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn a_complete_file_of_an_earlier_attempt_is_hashed_in_turns() {
     target
         .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
         .unwrap();
-    let part = dir.path().join(&target.files.part_name);
+    let part = dir.path().join(target.files.part_name.as_ref().unwrap());
     std::fs::rename(part, dir.path().join("target")).unwrap();
     drop(target);
 
