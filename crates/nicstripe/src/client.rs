@@ -3,6 +3,7 @@
 pub mod blocking;
 mod builder;
 mod carried;
+mod exec;
 mod facts;
 mod files;
 mod handle;

@@ -10,6 +10,7 @@
 mod bench;
 mod builder;
 mod connections;
+mod exec;
 mod facts;
 mod gate;
 mod greeting;
@@ -32,4 +33,10 @@ mod trusted;
 mod tunnels;
 mod watch;
 
-pub use self::{builder::DaemonBuilder, handle::DaemonHandle, limits::Limits, running::Daemon};
+pub use self::{
+    builder::DaemonBuilder,
+    exec::{Executor, PeerCommand, StartedCommand},
+    handle::DaemonHandle,
+    limits::Limits,
+    running::Daemon,
+};

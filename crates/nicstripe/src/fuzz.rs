@@ -329,6 +329,10 @@ fn changes(text: &str) {
             } else {
                 Vec::new()
             },
+            exec: match root.len() % 4 {
+                0 => vec!["borg serve *".parse().expect("a command")],
+                _ => Vec::new(),
+            },
             rate: Some(BitRate(root.len() as u64)),
         };
         let _ = peers.set_options(

@@ -270,6 +270,16 @@ pub mod discovery {
     pub use crate::links::discovery::{DiscoveredPeer, Search, SearchOptions, discover};
 }
 
+pub mod exec {
+    //! Commands at a peer: [`Client::exec`](crate::Client::exec) runs one, and an [`Executor`] of the
+    //! daemon's program starts those that the peer's line permits
+    //! ([`ExecRule`](crate::trust::ExecRule)).
+
+    pub use nicstripe_proto::message::ExitStatus;
+
+    pub use crate::daemon::{Executor, PeerCommand, StartedCommand};
+}
+
 pub mod routes {
     //! Administration of the host routes and MTU changes that nicstripe has made.
 

@@ -7,6 +7,7 @@ mod bench;
 mod blocking;
 mod copy;
 mod embedding;
+mod exec;
 mod harness;
 mod inbox;
 mod introduced;

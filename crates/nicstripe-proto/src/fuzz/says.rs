@@ -9,10 +9,10 @@ use crate::{
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
         BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
-        EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Holes, Interfaces, Keep, Message,
-        ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
+        EntryRef, Exec, Expect, Expected, Fail, FailCode, Get, GetTree, Holes, Interfaces, Keep,
+        Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
         PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport,
-        TreeBody, TreeSource, Values, WalkRules, Window,
+        TreeBody, TreeSource, Values, WalkRules, Window, Word,
     },
     name::Name,
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
@@ -208,6 +208,10 @@ impl Tape<'_> {
                 }),
             },
             16 => Message::Bench(self.bench()),
+            _ if self.byte() > 128 => Message::Exec(Exec {
+                first: transfer,
+                words: vec![Word(b"id".to_vec()); self.below(3) as usize],
+            }),
             _ => Message::OpenTunnels(OpenTunnels {
                 up: transfer,
                 down: self.transfer(),

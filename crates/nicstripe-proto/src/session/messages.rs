@@ -12,8 +12,8 @@ use crate::{
     id::Role,
     transfer::sender::Sender,
     wire::message::{
-        Accept, Committed, Complete, EntryRef, Fail, Get, GetTree, Message, Offer, OpenTunnels,
-        Put, PutTree, TreeBody, Window, failure,
+        Accept, Committed, Complete, EntryRef, Exec, Fail, Get, GetTree, Message, Offer,
+        OpenTunnels, Put, PutTree, TreeBody, Window, failure,
     },
 };
 
@@ -29,6 +29,7 @@ impl Session {
             Message::PutTree(put) => self.handle_put_tree(put),
             Message::GetTree(get) => self.handle_get_tree(get),
             Message::OpenTunnels(mux) => self.handle_open_tunnels(mux),
+            Message::Exec(exec) => self.handle_exec(exec),
             Message::Offer(offer) => self.handle_offer(offer),
             Message::Accept(accept) => self.handle_accept(accept),
             Message::Window(window) => self.handle_window(window),
@@ -78,6 +79,22 @@ impl Session {
             .begin(mux.down, "tunnels", Transfer::Requested)?;
         let requests = [Request::TunnelsUp(mux.up), Request::TunnelsDown(mux.down)];
         self.events.extend(requests.map(Event::Requested));
+        Ok(())
+    }
+
+    fn handle_exec(&mut self, exec: Exec) -> Result<(), PathError> {
+        if self.role != Role::Daemon {
+            return Err(PathError::Unexpected("a command to a client"));
+        }
+        let streams = exec.streams().filter(|_| exec.is_valid());
+        let [input, outputs @ ..] = streams.ok_or(PathError::Unexpected("an invalid command"))?;
+        self.transfers.begin(input, "exec", batches())?;
+        self.events.push_back(Event::Requested(Request::Exec(exec)));
+        for output in outputs {
+            self.transfers.begin(output, "exec", Transfer::Requested)?;
+            let request = Request::ExecOutput(output);
+            self.events.push_back(Event::Requested(request));
+        }
         Ok(())
     }
 

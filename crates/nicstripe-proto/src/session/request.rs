@@ -2,7 +2,7 @@
 
 use crate::{
     id::TransferId,
-    wire::message::{EntryRef, Get, GetTree, Put, PutTree},
+    wire::message::{EntryRef, Exec, Get, GetTree, Put, PutTree},
 };
 
 /// Client's request for a transfer.
@@ -21,6 +21,10 @@ pub enum Request {
     /// Batches of the tunnel multiplexer to the client. Follows the request for the other
     /// direction.
     TunnelsDown(TransferId),
+    /// Command to run, with the transfer of its standard input.
+    Exec(Exec),
+    /// Output, error output and status of the command, in this order.
+    ExecOutput(TransferId),
 }
 
 impl Request {
@@ -31,7 +35,10 @@ impl Request {
             Self::Get(get) => get.transfer,
             Self::PutTree(put) => put.transfer,
             Self::GetTree(get) => get.transfer,
-            Self::TunnelsUp(transfer) | Self::TunnelsDown(transfer) => *transfer,
+            Self::Exec(exec) => exec.first,
+            Self::TunnelsUp(transfer)
+            | Self::TunnelsDown(transfer)
+            | Self::ExecOutput(transfer) => *transfer,
         }
     }
 
@@ -46,7 +53,10 @@ impl Request {
 
     /// Returns true if the daemon sends the data.
     pub fn is_download(&self) -> bool {
-        matches!(self, Self::Get(_) | Self::GetTree(_) | Self::TunnelsDown(_))
+        match self {
+            Self::Get(_) | Self::GetTree(_) | Self::TunnelsDown(_) | Self::ExecOutput(_) => true,
+            Self::Put(_) | Self::PutTree(_) | Self::TunnelsUp(_) | Self::Exec(_) => false,
+        }
     }
 
     /// Returns the rate in bit/s to which the client limits the daemon, if it does.

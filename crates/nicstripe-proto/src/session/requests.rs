@@ -18,8 +18,8 @@ use crate::{
     wire::{
         frame::MAX_PAYLOAD,
         message::{
-            Accept, Committed, Complete, Fail, Get, GetTree, MAX_HAVE, Message, Offer, OfferKind,
-            OpenTunnels, Put, PutTree, StreamReport, TreeBody, Window,
+            Accept, Committed, Complete, Exec, Fail, Get, GetTree, MAX_HAVE, Message, Offer,
+            OfferKind, OpenTunnels, Put, PutTree, StreamReport, TreeBody, Window,
         },
     },
 };
@@ -81,6 +81,21 @@ impl Session {
         self.transfers
             .insert(mux.down, Transfer::Asked { may_change: false });
         self.send(&Message::OpenTunnels(mux));
+    }
+
+    /// Requests to run a command; client only. Send its input with [`give`](Self::give).
+    pub fn exec(&mut self, exec: Exec) {
+        let shape = Shape::Batches(ChunkSize::DEFAULT);
+        let states = [
+            Transfer::Offered(shape),
+            Transfer::Asked { may_change: false },
+            Transfer::Asked { may_change: false },
+            Transfer::Asked { may_change: false },
+        ];
+        for (transfer, state) in exec.streams().into_iter().flatten().zip(states) {
+            self.transfers.insert(transfer, state);
+        }
+        self.send(&Message::Exec(exec));
     }
 
     /// Sends a message from the receiver of a tree to its sender. Has no effect after the

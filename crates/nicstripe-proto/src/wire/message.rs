@@ -5,6 +5,7 @@
 //! cannot decode it.
 
 mod bench;
+mod exec;
 mod features;
 mod greeting;
 mod interface;
@@ -17,8 +18,8 @@ mod unsent;
 use minicbor::{Decode, Encode};
 
 pub use self::{
-    bench::*, features::*, greeting::*, interface::*, object::*, open_tunnels::*, transfer::*,
-    tree::*, unsent::*,
+    bench::*, exec::*, features::*, greeting::*, interface::*, object::*, open_tunnels::*,
+    transfer::*, tree::*, unsent::*,
 };
 pub use crate::failure::FailCode;
 
@@ -88,6 +89,9 @@ pub enum Message {
     /// Client's request to open the tunnel multiplexer.
     #[n(19)]
     OpenTunnels(#[n(0)] OpenTunnels),
+    /// Client's request to run a command.
+    #[n(20)]
+    Exec(#[n(0)] Exec),
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::{
         establish::{LinkedSession, SessionRequest},
     },
     report::{error::Error, event::Event, survey::LinkSurvey},
-    session::{Command, Input, Waiter, kind::Kind},
+    session::{Command, Input, Starter, Waiter, kind::Kind},
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -196,7 +196,7 @@ impl Inner {
         room.send(Input::Command(Command::Start {
             transfer,
             kind,
-            waiter: Some(waiter),
+            starter: Starter::Program(waiter),
         }));
         Some(transfer)
     }

@@ -16,7 +16,7 @@ use crate::{
         event::{Awaited, Event},
     },
     session::{
-        Command, Input, NOTICE,
+        Command, Input, NOTICE, Starter,
         kind::{
             Kind,
             tunnel::{TunnelSink, TunnelSource},
@@ -113,7 +113,7 @@ impl LinkedSession {
             room.send(Input::Command(Command::Start {
                 transfer,
                 kind,
-                waiter: None,
+                starter: Starter::Session,
             }));
         }
         drop(numbers);

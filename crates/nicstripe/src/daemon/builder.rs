@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connections::Connections,
+    exec::Executor,
     gate::Gate,
     inbox::Inbox,
     limits::{self, Limits, descriptors},
@@ -59,6 +60,7 @@ pub struct DaemonBuilder {
     resume_as: Option<[u8; 32]>,
     inbox: Option<Vec<Vec<u8>>>,
     sightings: Option<Sightings>,
+    executor: Option<Arc<dyn Executor>>,
     limits: Limits,
     pub(super) bench: nicstripe_bench::BenchLimits,
     /// File descriptor limit of the process; `None` without a limit.
@@ -314,6 +316,13 @@ impl DaemonBuilder {
         self
     }
 
+    /// Sets what runs the commands that peers' lines permit ([`exec`](crate::trust::PeerOptions::exec)).
+    /// Without it, the daemon runs none.
+    pub fn executor(mut self, executor: Arc<dyn Executor>) -> Self {
+        self.executor = Some(executor);
+        self
+    }
+
     /// Sets what stands for a peer in the journals of unfinished copies, instead of its key. For a
     /// client whose key is new each time.
     pub(crate) fn resume_as(mut self, tag: [u8; 32]) -> Self {
@@ -456,6 +465,7 @@ impl DaemonBuilder {
             bench_limits: RwLock::new(self.bench),
             bench_queue: Arc::default(),
             ending: CancellationToken::new(),
+            executor: self.executor,
             routes: self.routes,
             resume_as: self.resume_as.map(PublicKey::from_bytes),
             inbox: self.inbox.map(Inbox::new),
@@ -488,6 +498,7 @@ impl Daemon {
             resume_as: None,
             inbox: None,
             sightings: None,
+            executor: None,
             limits: Limits::default(),
             bench: nicstripe_bench::BenchLimits::default(),
             descriptors: descriptors(),

@@ -13,7 +13,9 @@ use std::{
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
     Frame, LAST_PATH, PathId, SessionConfig, SessionId,
-    message::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
+    message::{
+        CloseCode, Feature, Features, Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome,
+    },
 };
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +30,7 @@ use super::{
 use crate::{
     file::{FairShares, FileError, Grant},
     links::{
-        connect::{encoded, features, program, tune_stream},
+        connect::{encoded, program, tune_stream},
         plan::described,
     },
     report::error::seconds,
@@ -131,6 +133,12 @@ impl fmt::Display for Unknown {
     }
 }
 
+/// Returns the features of this daemon.
+fn offered(shared: &Shared) -> Features {
+    let is_offered = |feature: &Feature| *feature != Feature::Exec || shared.executor.is_some();
+    Feature::ALL.into_iter().filter(is_offered).collect()
+}
+
 fn reason_word(end: &StreamEnd) -> &'static str {
     match end {
         StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
@@ -199,7 +207,7 @@ async fn greet(
             .padding
             .map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
         root: hello.new.then(|| service.root_path()).flatten(),
-        features: hello.new.then(features),
+        features: hello.new.then(|| offered(shared)),
         program: hello.new.then(program),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;

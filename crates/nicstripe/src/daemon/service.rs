@@ -2,6 +2,7 @@
 //! transfers, and its requests about names (list, stat, remove, rename, mkdir).
 
 use std::{
+    collections::VecDeque,
     ffi::OsStr,
     future::ready,
     io,
@@ -29,6 +30,7 @@ use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
 use tokio::sync::Semaphore;
 
 use super::{
+    exec::Output,
     inbox,
     listings::{Listings, MOST_NAMES},
     rights::Rights,
@@ -52,7 +54,7 @@ use crate::{
         },
     },
     storage::{Served, Storage, TargetOpened},
-    trust::{Access, DialTarget, PublicKey},
+    trust::{Access, DialTarget, ExecRule, PublicKey},
 };
 
 #[derive(Debug)]
@@ -80,6 +82,10 @@ pub(crate) struct Service {
     /// Targets to which the peer may open tunnels.
     pub(super) dial: Vec<DialTarget>,
     pub(super) tunnels: Mutex<Multiplexer>,
+    /// Commands that the peer may run.
+    pub(super) exec: Vec<ExecRule>,
+    /// Outputs of the command that has been requested, which are requested next.
+    pub(super) outputs: Mutex<VecDeque<Output>>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     /// Cache of the session's partly listed directories.
@@ -116,6 +122,8 @@ impl Service {
             peer: rights.name(),
             dial: options.dial.clone(),
             tunnels: Mutex::default(),
+            exec: options.exec.clone(),
+            outputs: Mutex::default(),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: Mutex::default(),
         }
@@ -127,6 +135,16 @@ impl Service {
         let path = self.root.clone().or_else(|| self.shared.roots.own_path())?;
         let path = path::absolute(path).ok()?.into_os_string().into_vec();
         (path.len() <= MAX_ROOT).then_some(path)
+    }
+
+    /// Returns a path of the served directory, which is valid as long as this service; `None` if
+    /// there is none.
+    pub(super) fn root_directory(&self) -> Option<PathBuf> {
+        let root = self
+            .served
+            .root("run a command in", &"this directory")
+            .ok()?;
+        Some(root.descriptor_path())
     }
 
     /// Returns the thread pool for file work, as a handle that counts its jobs towards this peer's
@@ -381,6 +399,8 @@ impl Serve for Service {
             Request::PutTree(put) => Box::pin(async move { self.receive_tree(put, session).await }),
             Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels())),
             Request::TunnelsDown(_) => Box::pin(ready(self.send_tunnels())),
+            Request::Exec(exec) => Box::pin(self.start_command(exec)),
+            Request::ExecOutput(_) => Box::pin(self.send_output()),
         }
     }
 

@@ -7,8 +7,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connections::Connections, gate::Gate, inbox::Inbox, limits::Limits, refusals::Refusals,
-    rights::Rights, roots::Roots, seen::Seen, service::Service, trusted::Trusted,
+    connections::Connections, exec::Executor, gate::Gate, inbox::Inbox, limits::Limits,
+    refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, service::Service,
+    trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(super) bench_queue: Arc<nicstripe_bench::Admissions<SessionHandle>>,
     /// Token that is cancelled at shutdown; no session starts afterwards.
     pub(super) ending: CancellationToken,
+    /// Runs the commands of peers; `None` if the daemon runs none.
+    pub(super) executor: Option<Arc<dyn Executor>>,
     pub(super) routes: Option<Arc<RouteKeeper>>,
     /// Stands for a peer in the journals of unfinished copies; `None` for its key.
     pub(super) resume_as: Option<PublicKey>,

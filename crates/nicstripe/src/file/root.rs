@@ -87,6 +87,11 @@ impl Root {
         })
     }
 
+    /// Returns a path of the directory, which is valid as long as this root.
+    pub(crate) fn descriptor_path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.dir.as_raw_fd()).into()
+    }
+
     pub(crate) fn inode(&self) -> io::Result<Inode> {
         Ok(inode_of(&fstat(&self.dir)?))
     }

@@ -95,7 +95,8 @@ pub(crate) struct PeerProgram {
 impl PeerProgram {
     /// Returns an error if the daemon `host` does not support a feature.
     pub(crate) fn require(&self, feature: Feature, host: &str) -> Result<(), Error> {
-        if self.features.is_none_or(|features| features.has(feature)) {
+        let has = |features: Features| features.has(feature);
+        if self.features.map_or(feature.is_original(), has) {
             return Ok(());
         }
         Err(Error::Unsupported {

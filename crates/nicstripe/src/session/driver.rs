@@ -349,8 +349,8 @@ impl Driver {
             Command::Start {
                 transfer,
                 kind,
-                waiter,
-            } => self.start_transfer(transfer, kind, waiter),
+                starter,
+            } => self.start_transfer(transfer, kind, starter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),

@@ -30,7 +30,7 @@ use tokio_util::{
 use super::{
     kind::{Kind, Opened, retransmit::Produced},
     path_connection::{Arriving, Established, PathPlan},
-    waiters::Waiter,
+    waiters::Starter,
 };
 use crate::{
     file::{self, Arrived, BufferPool, ChunkBuffer, CommitStage, FileError, IoPool, WriteError},
@@ -81,11 +81,11 @@ pub(crate) enum Input {
 pub(crate) enum Command {
     /// Client: add paths to the session and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: start a transfer, whose owner waits for its end, if it has one.
+    /// Client: start a transfer.
     Start {
         transfer: TransferId,
         kind: Box<dyn Kind>,
-        waiter: Option<Waiter>,
+        starter: Starter,
     },
     /// Client: send a name request, such as list or remove.
     Ask { ask: AskKind, reply: AskReply },

@@ -30,5 +30,5 @@ pub(crate) use self::{
     serve::{Pending, Serve},
     shares::ChunkShares,
     tally::Tally,
-    waiters::{Audience, Outcome, SharedProgress, Waiter},
+    waiters::{Audience, Outcome, SharedProgress, Starter, Waiter},
 };

@@ -19,7 +19,7 @@ use super::{
     path_connection::PathConnection,
     record::Record,
     tally::Tally,
-    waiters::{Outcome, Reply, Waiter},
+    waiters::{Outcome, Reply, Starter, Waiter},
 };
 use crate::{
     file::{Arrived, ChunkBuffer},
@@ -57,15 +57,18 @@ pub(super) enum Owner {
     Program(Waiter, Box<Tally>),
     /// Program that waits for a standalone file, whose bytes count for its tree.
     OfPart(Reply),
+    /// Program that waits for the end of a stream.
+    OfStream(Reply),
 }
 
 impl Owner {
     /// Returns the owner who waits for a transfer, or for a standalone file of a tree.
-    pub(super) fn of(waiter: Option<Waiter>, is_part: bool, now: Instant) -> Self {
-        match waiter {
-            None => Self::Nobody,
-            Some(waiter) if is_part => Self::OfPart(waiter.reply),
-            Some(waiter) => Self::Program(waiter, Box::new(Tally::new(now))),
+    pub(super) fn of(starter: Starter, is_part: bool, now: Instant) -> Self {
+        match starter {
+            Starter::Session => Self::Nobody,
+            Starter::Stream(reply) => Self::OfStream(reply),
+            Starter::Program(waiter) if is_part => Self::OfPart(waiter.reply),
+            Starter::Program(waiter) => Self::Program(waiter, Box::new(Tally::new(now))),
         }
     }
 }
@@ -238,7 +241,7 @@ impl Running {
                     .reply
                     .send(result.map(|outcome| (outcome, complete(*tally))));
             }
-            Owner::OfPart(reply) => {
+            Owner::OfPart(reply) | Owner::OfStream(reply) => {
                 let _ = reply.send(result.map(|outcome| (outcome, Tally::new(clock::now()))));
             }
         }
@@ -345,10 +348,10 @@ impl Transfers {
         self.0.values_mut().for_each(Running::stop);
     }
 
-    /// Returns true if a program waits for any transfer.
+    /// Returns true if a program follows the progress of any transfer.
     pub(super) fn have_owner(&self) -> bool {
         let mut running = self.0.values();
-        running.any(|running| !matches!(running.owner, Owner::Nobody))
+        running.any(|running| matches!(running.owner, Owner::Program(..) | Owner::OfPart(_)))
     }
 
     pub(super) fn have_object(&self) -> bool {
@@ -450,6 +453,7 @@ impl Transfers {
         for running in self.0.values_mut() {
             match std::mem::replace(&mut running.owner, Owner::Nobody) {
                 Owner::Program(waiter, _) => _ = waiter.reply.send(Err(why())),
+                Owner::OfStream(reply) => _ = reply.send(Err(why())),
                 Owner::OfPart(_) | Owner::Nobody => {}
             }
         }

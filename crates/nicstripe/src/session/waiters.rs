@@ -39,6 +39,17 @@ pub(crate) struct Waiter {
     pub(crate) is_object: bool,
 }
 
+/// Who starts a transfer, and what of it they wait for.
+#[derive(Debug)]
+pub(crate) enum Starter {
+    /// Nobody waits: a part of the session, such as its tunnels.
+    Session,
+    /// Program that waits for the end and follows the progress.
+    Program(Waiter),
+    /// Program that waits for the end of a stream, which may be silent for any time.
+    Stream(Reply),
+}
+
 /// Progress of a transfer: written by its session, read by its owner.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedProgress(Arc<Mutex<Progress>>);

@@ -6,6 +6,7 @@
 //! [`Home::from_env`] reads the environment.
 
 mod addresses;
+mod exec_rule;
 mod file;
 mod home;
 mod identity;
@@ -19,6 +20,7 @@ mod sightings;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;
+pub use exec_rule::ExecRule;
 pub use file::{FileError, read_guarded};
 #[cfg(test)]
 pub(crate) use file::{lock_folder_of, private_folder};

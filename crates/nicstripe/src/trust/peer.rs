@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use nicstripe_proto::{BitRate, tunnel::MAX_TARGET};
 
+use super::exec_rule::ExecRule;
 use super::key::{KeyError, PublicKey, is_hidden, shorten};
 
 /// Trusted machine and its rights: one line of the peers file.
@@ -45,6 +46,9 @@ pub struct PeerOptions {
     /// `dial=HOST:PORT`, repeatable: targets that the peer may connect to by
     /// [tunnels](crate::Client::dial) from this machine; none by default.
     pub dial: Vec<DialTarget>,
+    /// `exec=COMMAND`, repeatable: commands that the peer may [run](crate::Client::exec) on this
+    /// machine; none by default.
+    pub exec: Vec<ExecRule>,
 }
 
 /// Host and TCP port of a tunnel target: `HOST:PORT`, or `[ADDRESS]:PORT` for an IPv6 address.
@@ -214,10 +218,13 @@ impl fmt::Display for PeerOptions {
         let no_facts = self.no_facts.then(|| NO_FACTS.to_owned());
         let special_modes = self.special_modes.then(|| SPECIAL_MODES.to_owned());
         let dial = self.dial.iter().map(|target| format!("{DIAL}={target}"));
+        let exec = self.exec.iter().map(ToString::to_string);
+        let exec = exec.map(|rule| format!("{EXEC}={}", quote(&rule)));
         let words: Vec<String> = [root, access, rate, no_bench, no_facts, special_modes]
             .into_iter()
             .flatten()
             .chain(dial)
+            .chain(exec)
             .collect();
         f.write_str(&words.join(","))
     }
@@ -233,7 +240,7 @@ impl FromStr for PeerOptions {
             let (name, value) = word
                 .split_once('=')
                 .map_or((word, None), |(name, value)| (name, Some(value)));
-            if name != DIAL && seen.contains(&name) {
+            if ![DIAL, EXEC].contains(&name) && seen.contains(&name) {
                 return Err(LineError::Twice {
                     option: shorten(name),
                 });
@@ -247,7 +254,7 @@ impl FromStr for PeerOptions {
 
 impl PeerOptions {
     /// Returns the rights of a line without options: full access to the daemon's root, except
-    /// [`special_modes`](Self::special_modes) and [`dial`](Self::dial).
+    /// [`special_modes`](Self::special_modes), [`dial`](Self::dial) and [`exec`](Self::exec).
     ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions};
@@ -263,6 +270,7 @@ impl PeerOptions {
             no_facts: false,
             special_modes: false,
             dial: Vec::new(),
+            exec: Vec::new(),
         }
     }
 
@@ -277,6 +285,7 @@ impl PeerOptions {
             no_facts,
             special_modes,
             dial,
+            exec,
         } = self;
         *root == others.root
             && *access <= others.access
@@ -285,6 +294,7 @@ impl PeerOptions {
             && (!no_facts || others.no_facts)
             && (*special_modes || !others.special_modes)
             && others.dial.iter().all(|target| dial.contains(target))
+            && others.exec.iter().all(|rule| exec.contains(rule))
     }
 
     fn set(&mut self, name: &str, value: Option<&str>, word: &str) -> Result<(), LineError> {
@@ -296,23 +306,14 @@ impl PeerOptions {
             (NO_BENCH, None) => self.no_bench = true,
             (NO_FACTS, None) => self.no_facts = true,
             (SPECIAL_MODES, None) => self.special_modes = true,
-            (DIAL, Some(value)) => self.allow_dial(unquote(value)?.parse()?)?,
+            (DIAL, Some(value)) => allow(&mut self.dial, unquote(value)?.parse()?, DIAL)?,
+            (EXEC, Some(value)) => allow(&mut self.exec, unquote(value)?.parse()?, EXEC)?,
             _ => {
                 return Err(LineError::Option {
                     text: shorten(word),
                 });
             }
         }
-        Ok(())
-    }
-
-    fn allow_dial(&mut self, target: DialTarget) -> Result<(), LineError> {
-        if self.dial.contains(&target) {
-            return Err(LineError::Twice {
-                option: shorten(&format!("{DIAL}={target}")),
-            });
-        }
-        self.dial.push(target);
         Ok(())
     }
 
@@ -325,6 +326,20 @@ impl PeerOptions {
     }
 }
 
+/// Adds a right of an option that a line may have several times.
+fn allow<T: PartialEq + fmt::Display>(
+    rights: &mut Vec<T>,
+    right: T,
+    option: &str,
+) -> Result<(), LineError> {
+    if rights.contains(&right) {
+        let option = shorten(&format!("{option}={right}"));
+        return Err(LineError::Twice { option });
+    }
+    rights.push(right);
+    Ok(())
+}
+
 /// Error in one line of the peers file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -334,7 +349,7 @@ pub enum LineError {
     Key(#[from] KeyError),
     /// The line has an unknown option.
     #[error(
-        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {NO_FACTS}, {SPECIAL_MODES} or {DIAL}=HOST:PORT, separated by commas"
+        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {NO_FACTS}, {SPECIAL_MODES}, {DIAL}=HOST:PORT or {EXEC}=COMMAND, separated by commas"
     )]
     Option {
         /// Option as written, shortened and escaped.
@@ -367,6 +382,14 @@ pub enum LineError {
     #[error("dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets")]
     Dial {
         /// Value of `dial`, shortened and escaped.
+        text: String,
+    },
+    /// The value of `exec` is not a command.
+    #[error(
+        "exec \"{text}\" is not allowed: expected a program and its arguments, with * only as the last argument"
+    )]
+    Exec {
+        /// Value of `exec`, shortened and escaped.
         text: String,
     },
     /// A quote is not closed, or does not end its value.
@@ -499,6 +522,7 @@ const NO_BENCH: &str = "no-bench";
 const NO_FACTS: &str = "no-facts";
 const SPECIAL_MODES: &str = "special-modes";
 const DIAL: &str = "dial";
+const EXEC: &str = "exec";
 /// Maximum length of a peer name in bytes: fits the longest host name (picked by eye).
 const MAX_NAME: usize = 255;
 

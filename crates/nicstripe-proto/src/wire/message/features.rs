@@ -19,11 +19,24 @@ pub enum Feature {
     Names = 3,
     /// Request for facts about the machine.
     Facts = 4,
+    /// Commands that the daemon runs.
+    Exec = 5,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 4] = [Self::Bench, Self::Tunnels, Self::Names, Self::Facts];
+    pub const ALL: [Self; 5] = [
+        Self::Bench,
+        Self::Tunnels,
+        Self::Names,
+        Self::Facts,
+        Self::Exec,
+    ];
+
+    /// Returns true for a feature that an older peer, which announces none, may have.
+    pub fn is_original(self) -> bool {
+        matches!(self, Self::Bench | Self::Tunnels | Self::Names)
+    }
 }
 
 impl fmt::Display for Feature {
@@ -33,6 +46,7 @@ impl fmt::Display for Feature {
             Self::Tunnels => "tunnels",
             Self::Names => "requests about names",
             Self::Facts => "facts about the machine",
+            Self::Exec => "commands",
         })
     }
 }
@@ -90,8 +104,8 @@ mod tests {
     fn unknown_features_are_ignored() {
         let of = |bytes: &[u8]| -> Features { decode(bytes).unwrap() };
         let all: Features = Feature::ALL.into_iter().collect();
-        assert_eq!(minicbor::to_vec(all).unwrap(), [0x84, 1, 2, 3, 4]);
-        assert_eq!(of(&[0x84, 1, 2, 3, 4]), all);
+        assert_eq!(minicbor::to_vec(all).unwrap(), [0x85, 1, 2, 3, 4, 5]);
+        assert_eq!(of(&[0x85, 1, 2, 3, 4, 5]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

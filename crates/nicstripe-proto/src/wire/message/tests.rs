@@ -126,6 +126,14 @@ fn messages_are_pinned_byte_for_byte() {
         down: TransferId(2),
     });
     assert_eq!(hex(&minicbor::to_vec(mux).unwrap()), "821381a200010102");
+    let exec = Message::Exec(Exec {
+        first: TransferId(1),
+        words: vec![Word(b"id".to_vec()), Word(vec![])],
+    });
+    assert_eq!(
+        hex(&minicbor::to_vec(exec).unwrap()),
+        "821481a20001018242696440"
+    );
     let refusal = Refusal {
         code: RefusalCode::UnknownSession,
         version: 1,

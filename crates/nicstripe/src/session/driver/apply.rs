@@ -20,7 +20,7 @@ use super::*;
 use crate::{
     file::{self, FileError, ReadOptions, SimulatedDisk, WriteError},
     session::{
-        Outcome, Tally, Waiter,
+        Outcome, Starter, Tally, Waiter,
         input::{IoResult, Said, Step},
         kind::{
             Download,
@@ -120,7 +120,7 @@ impl Applied {
         self.command(Command::Start {
             transfer: T,
             kind: Box::new(LocalFile { download, target }),
-            waiter: Some(waiter),
+            starter: Starter::Program(waiter),
         });
         ended
     }
@@ -555,7 +555,7 @@ async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
     applied.command(Command::Start {
         transfer: T,
         kind: Box::new(EntrySource { entry, options }),
-        waiter: Some(waiter),
+        starter: Starter::Program(waiter),
     });
     assert!(matches!(ended.try_recv(), Ok(Err(Error::File(_)))));
     assert!(!applied.driver.running.contains(T));

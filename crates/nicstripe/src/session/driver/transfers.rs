@@ -26,7 +26,7 @@ use crate::{
         path_connection::PathConnection,
         record::Record,
         transfer::Owner,
-        waiters::{Outcome, Waiter},
+        waiters::{Outcome, Starter},
     },
     storage::Target,
     text::{logged::logged, shown_path},
@@ -39,10 +39,10 @@ impl Driver {
         &mut self,
         transfer: TransferId,
         kind: Box<dyn Kind>,
-        waiter: Option<Waiter>,
+        starter: Starter,
     ) {
         let entry = kind.entry();
-        let owner = Owner::of(waiter, entry.is_some(), clock::now());
+        let owner = Owner::of(starter, entry.is_some(), clock::now());
         self.running.insert(transfer, kind, entry, owner, None);
         self.act(transfer, |kind, at| kind.open(at));
     }
@@ -403,7 +403,7 @@ impl Driver {
         if have_owner {
             self.config.audience.tell(&event);
         }
-        // Those without an owner are tunnels.
+        // The others are tunnels and streams of commands.
         let waits = match have_owner {
             true => self.running.have_object(),
             false => {
@@ -478,8 +478,8 @@ fn discard_unfinishable(target: &Target) {
     }
 }
 
-/// Returns the name of what a request transfers, for the log; `None` for tunnels, which have log
-/// records of their own.
+/// Returns the name of what a request transfers, for the log; `None` for tunnels and commands, which
+/// have log records of their own.
 fn shown_name(request: &Request) -> Option<String> {
     match request {
         Request::Put(put) => Some(put.name.to_string()),
@@ -490,7 +490,10 @@ fn shown_name(request: &Request) -> Option<String> {
             let names = names.map(|source| shown_path(source.name.as_ref()));
             Some(names.collect::<Vec<_>>().join(" "))
         }
-        Request::TunnelsUp(_) | Request::TunnelsDown(_) => None,
+        Request::TunnelsUp(_)
+        | Request::TunnelsDown(_)
+        | Request::Exec(_)
+        | Request::ExecOutput(_) => None,
     }
 }
 

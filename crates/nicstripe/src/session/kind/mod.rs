@@ -6,6 +6,7 @@
 //! order, like a [`stream`].
 
 pub(crate) mod entry;
+pub(crate) mod exec;
 pub(crate) mod file;
 pub(crate) mod object;
 pub(crate) mod pipe;

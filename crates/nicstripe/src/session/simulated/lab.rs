@@ -24,7 +24,7 @@ use crate::{
     report::{error::Error, metrics::Meters},
     session::{
         Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input, Joining,
-        Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Tally, Waiter,
+        Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Starter, Tally, Waiter,
         kind::{
             Download, Kind, Upload,
             file::{FileSource, LocalFile, LocalTarget, Stored},
@@ -341,7 +341,7 @@ impl Lab {
         self.command(Command::Start {
             transfer,
             kind,
-            waiter: Some(waiter),
+            starter: Starter::Program(waiter),
         })
         .await;
         copy

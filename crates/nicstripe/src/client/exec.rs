@@ -1,0 +1,157 @@
+//! Commands that a client runs at the daemon.
+
+use std::io;
+
+use nicstripe_proto::{
+    FailCode, TransferId,
+    message::{Exec, ExitStatus, Feature, Word},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    sync::oneshot,
+};
+
+use super::handle::Client;
+use crate::{
+    file::FileError,
+    report::error::Error,
+    session::{
+        Command, Input, Outcome, SessionHandle, Starter, Tally,
+        kind::{
+            Kind,
+            exec::{ByteSink, ByteSource},
+        },
+    },
+};
+
+type Ended = oneshot::Receiver<Result<(Outcome, Tally), Error>>;
+
+impl Client {
+    /// Runs a command at the daemon, and connects its standard streams over all cables. Returns its
+    /// exit status once it has ended and its output is written.
+    ///
+    /// The command's input ends when `stdin` ends, and not before: if the session is lost, or this
+    /// call is dropped, the daemon kills the command. Input that the command does not read is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`] with [`FailCode::Refused`](crate::FailCode::Refused) if the daemon's line for
+    /// this key does not permit the command (`exec=`); [`Error::Unsupported`] if the daemon runs no
+    /// commands; the daemon cannot be reached, or is lost; an output cannot be written.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let (stdin, stdout, stderr) = (tokio::io::empty(), tokio::io::sink(), tokio::io::sink());
+    /// let status = client.exec(["zfs", "list"], stdin, stdout, stderr).await?;
+    /// println!("exit code {}", status.code());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn exec(
+        &self,
+        words: impl IntoIterator<Item: Into<Vec<u8>>>,
+        stdin: impl AsyncRead + Send + Unpin + 'static,
+        stdout: impl AsyncWrite + Send + Unpin + 'static,
+        stderr: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<ExitStatus, Error> {
+        Error::require_runtime()?;
+        let words = words.into_iter().map(|word| Word(word.into())).collect();
+        let session = self.inner.session().await?;
+        session.peer.require(Feature::Exec, &self.inner.host)?;
+        let lost = || Error::ended(&self.inner.host, "before the command began");
+        let Ok(room) = session.handle.inputs.reserve_many(4).await else {
+            return Err(lost());
+        };
+        let (status, mut told) = tokio::io::duplex(STATUS);
+        let (starts, running) = {
+            let mut numbers = self.inner.numbers.lock();
+            let exec = Exec {
+                first: numbers.next(),
+                words,
+            };
+            let [stdin_id, outputs @ ..] =
+                [exec.first, numbers.next(), numbers.next(), numbers.next()];
+            if !exec.is_valid() || exec.streams().is_none() {
+                return Err(invalid());
+            }
+            let kinds: [Box<dyn Kind>; 4] = [
+                Box::new(ByteSink::output(Box::new(stdout))),
+                Box::new(ByteSink::output(Box::new(stderr))),
+                Box::new(ByteSink::output(Box::new(status))),
+                Box::new(ByteSource::input(Box::new(stdin), exec)),
+            ];
+            // The request comes last, when its outputs are expected.
+            let [a, b, c] = outputs;
+            let ids = [a, b, c, stdin_id];
+            let mut ends = Vec::new();
+            for (room, (transfer, kind)) in room.zip(ids.into_iter().zip(kinds)) {
+                let (reply, ended) = oneshot::channel();
+                ends.push(ended);
+                let starter = Starter::Stream(reply);
+                room.send(Input::Command(Command::Start {
+                    transfer,
+                    kind,
+                    starter,
+                }));
+            }
+            (
+                ends,
+                Running {
+                    session: session.handle.clone(),
+                    transfers: ids,
+                },
+            )
+        };
+        let [stdout, stderr, status, _stdin]: [Ended; 4] = starts.try_into().map_err(|_| lost())?;
+        let ended = |ended: Ended| async move { ended.await.unwrap_or_else(|_| Err(lost())) };
+        // Dropping it cancels what is left: input that the command has not read.
+        let _running = running;
+        let read = async {
+            let mut batch = Vec::new();
+            // Fails if the stream of the status fails, which tells why.
+            let _ = told.read_to_end(&mut batch).await;
+            Ok::<_, Error>(batch)
+        };
+        let (batch, ..) = tokio::try_join!(read, ended(status), ended(stdout), ended(stderr))?;
+        ExitStatus::decode(&batch).ok_or_else(|| {
+            let text = "it sent no exit status".to_owned();
+            Error::peer(&self.inner.host, FailCode::Protocol, text)
+        })
+    }
+}
+
+/// Streams of a running command. Dropping it cancels those that have not ended, and the daemon kills
+/// the command.
+struct Running {
+    session: SessionHandle,
+    transfers: [TransferId; 4],
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let inputs = self.session.inputs.clone();
+        let cancels = self.transfers.map(Command::Cancel).map(Input::Command);
+        // On a full queue it waits, which a destructor cannot.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move {
+                for cancel in cancels {
+                    let _ = inputs.send(cancel).await;
+                }
+            })),
+            Err(_) => cancels
+                .into_iter()
+                .for_each(|cancel| _ = inputs.try_send(cancel)),
+        }
+    }
+}
+
+fn invalid() -> Error {
+    let cause =
+        io::Error::other("expected a program and arguments without NUL, at most 4096 words");
+    let error = FileError::new("run", "the command", cause);
+    error.with_code(FailCode::Refused).into()
+}
+
+/// Room for the batch of a status.
+const STATUS: usize = 16;

@@ -1,0 +1,180 @@
+//! Commands that peers run: those that the peer's line permits (`exec=`), by the program's
+//! [`Executor`].
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use nicstripe_proto::{
+    FailCode,
+    message::{Exec, ExitStatus},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::oneshot,
+};
+
+use super::service::Service;
+use crate::{
+    file::FileError,
+    session::kind::{
+        Opened,
+        exec::{ByteSink, ByteSource, Reader},
+    },
+    text::logged::logged,
+    trust::ExecRule,
+};
+
+/// Runs the commands of peers, whose lines permit them.
+///
+/// The library starts no process of its own: the program decides how a command is started, in which
+/// environment, and how it is ended.
+pub trait Executor: fmt::Debug + Send + Sync {
+    /// Starts a command. Blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// The command cannot be started. A command that is not found is no error: like a shell, report
+    /// it in its error output and exit with 127.
+    fn start(&self, command: PeerCommand) -> io::Result<StartedCommand>;
+}
+
+/// Command of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerCommand {
+    /// Program and arguments, at least one. They are bytes without NUL.
+    pub words: Vec<Vec<u8>>,
+    /// Name of the peer in the list of peers, or the fingerprint of its key.
+    pub peer: String,
+    /// Directory that the peer is served; `None` if it has none.
+    pub root: Option<PathBuf>,
+}
+
+/// Running command of a peer.
+pub struct StartedCommand {
+    /// Standard input. It is shut down when the peer's input has ended, and dropped without that if
+    /// the peer is lost.
+    pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Standard output.
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Standard error.
+    pub stderr: Box<dyn AsyncRead + Send + Unpin>,
+    /// End of the command. Dropping it earlier must end the command and what it has started.
+    pub status: Pin<Box<dyn Future<Output = io::Result<ExitStatus>> + Send>>,
+}
+
+impl fmt::Debug for StartedCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartedCommand").finish_non_exhaustive()
+    }
+}
+
+/// Output of a command that is being started, or why it is not.
+pub(super) type Output = oneshot::Receiver<Result<ByteSource, FileError>>;
+
+impl Service {
+    /// Starts a command. The next three requests are for its output, error output and status.
+    pub(super) fn start_command(
+        self: Arc<Self>,
+        exec: Exec,
+    ) -> impl Future<Output = Result<Opened, FileError>> + Send + 'static {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
+        *self.outputs.lock() = receivers.into();
+        async move {
+            let started = match self.permitted(exec) {
+                Ok((executor, command)) => {
+                    let started = self.pool().call(move || executor.start(command)).await;
+                    let gone = || io::Error::other("the I/O threads have ended");
+                    let started = started.unwrap_or_else(|| Err(gone()));
+                    started.map_err(|cause| FileError::new("start", "the command", cause))
+                }
+                Err(error) => Err(error),
+            };
+            match started {
+                Ok(started) => {
+                    let status = Status::Running(started.status);
+                    let outputs: [Reader; 3] = [started.stdout, started.stderr, Box::new(status)];
+                    for (sender, output) in senders.into_iter().zip(outputs) {
+                        let _ = sender.send(Ok(ByteSource::requested(output)));
+                    }
+                    Ok((
+                        Box::new(ByteSink::announced(started.stdin)) as _,
+                        Vec::new(),
+                    ))
+                }
+                Err(error) => {
+                    for sender in senders {
+                        let cause = io::Error::other(error.source.to_string());
+                        let same = FileError::new(error.operation, &error.name, cause);
+                        let _ = sender.send(Err(same.with_code(error.code)));
+                    }
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    /// Begins the next output of the command that has been requested.
+    pub(super) fn send_output(
+        &self,
+    ) -> impl Future<Output = Result<Opened, FileError>> + Send + 'static {
+        let output = self.outputs.lock().pop_front();
+        async move {
+            let missing = || {
+                let cause = io::Error::other("no command has been requested");
+                FileError::new("send", "an output", cause).with_code(FailCode::Protocol)
+            };
+            let output = output.ok_or_else(missing)?;
+            let source = output.await.unwrap_or_else(|_| Err(missing()))?;
+            Ok((Box::new(source) as _, Vec::new()))
+        }
+    }
+
+    fn permitted(&self, exec: Exec) -> Result<(Arc<dyn Executor>, PeerCommand), FileError> {
+        let words: Vec<Vec<u8>> = exec.words.into_iter().map(|word| word.0).collect();
+        let shown = ExecRule::shown(&words);
+        let refused = |why: &str| {
+            let error = FileError::new("run", &shown, io::Error::other(why.to_owned()));
+            Err(error.with_code(FailCode::Refused))
+        };
+        let Some(executor) = self.shared.executor.clone() else {
+            return refused("this daemon runs no commands");
+        };
+        if !self.exec.iter().any(|rule| rule.permits(&words)) {
+            tracing::info!(peer = self.peer, command = %logged(&shown), "command refused");
+            return refused("this peer's line does not permit it (exec=)");
+        }
+        tracing::info!(peer = self.peer, command = %logged(&shown), "command begins");
+        let (peer, root) = (self.peer.clone(), self.root_directory());
+        Ok((executor, PeerCommand { words, peer, root }))
+    }
+}
+
+/// Status of a command as a stream of one batch.
+enum Status {
+    Running(Pin<Box<dyn Future<Output = io::Result<ExitStatus>> + Send>>),
+    Over,
+}
+
+impl AsyncRead for Status {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self::Running(status) = &mut *self else {
+            return Poll::Ready(Ok(()));
+        };
+        let status = std::task::ready!(status.as_mut().poll(cx));
+        *self = Self::Over;
+        room.put_slice(&status?.encode());
+        Poll::Ready(Ok(()))
+    }
+}

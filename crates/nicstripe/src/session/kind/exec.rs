@@ -1,0 +1,261 @@
+//! Streams of a remote command: bytes in batches of any length, each sent as soon as there are any.
+
+use std::{future::poll_fn, io, pin::Pin, task::Poll};
+
+use nicstripe_proto::{Offer, TransferId, frame::MAX_PAYLOAD, message::Exec};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    sync::mpsc,
+};
+
+use super::{
+    Kind, Scope, check_batches,
+    retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS},
+    stream::in_order,
+};
+use crate::{
+    file::{ChunkBuffer, FileError},
+    report::{error::Error, metrics::TransferDirection},
+    session::input::{Fault, Input, IoResult, Said, Step},
+};
+
+/// Source of the bytes of a stream.
+pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Sink of the bytes of a stream.
+pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Stream that this end sends, until its reader ends. Dropping it drops the reader.
+pub(crate) struct ByteSource {
+    reader: Option<Reader>,
+    /// Client: command to request, whose input this is.
+    request: Option<Exec>,
+}
+
+impl ByteSource {
+    /// Creates the source of a stream that the client has requested.
+    pub(crate) fn requested(reader: Reader) -> Self {
+        Self {
+            reader: Some(reader),
+            request: None,
+        }
+    }
+
+    /// Creates the source of the input of a command to request.
+    pub(crate) fn input(reader: Reader, request: Exec) -> Self {
+        Self {
+            reader: Some(reader),
+            request: Some(request),
+        }
+    }
+}
+
+impl Kind for ByteSource {
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Send
+    }
+
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        match self.request.take() {
+            Some(request) => at.session.exec(request),
+            None => at.offer_batches(),
+        }
+        Ok(())
+    }
+
+    fn on_accepted(&mut self, _memory: Option<u64>, at: &mut Scope<'_>) -> Result<(), Error> {
+        if let Some(reader) = self.reader.take() {
+            let (chunks, fault) = (at.stream(RETRANSMIT_CHUNKS), at.jobs.fault());
+            tokio::spawn(async move {
+                let _fault = fault;
+                send_all(reader, chunks).await;
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Sends the bytes of a reader until its end, or until the transfer ends. Bytes that arrive while
+/// the send window is full enlarge the next batch.
+async fn send_all(mut reader: Reader, mut chunks: ChunkSender) {
+    while let Some(permit) = chunks.acquire().await {
+        let mut buffer = chunks.buffer();
+        let read = tokio::select! {
+            read = read_ready(&mut reader, buffer.bytes_mut(MAX_PAYLOAD)) => read,
+            () = chunks.closed() => return,
+        };
+        let len = match read {
+            Ok(0) => {
+                chunks.end(Ok(())).await;
+                return;
+            }
+            Ok(len) => len,
+            Err(cause) => {
+                let error = FileError::new("read", "a stream of the command", cause);
+                chunks.end(Err(error)).await;
+                return;
+            }
+        };
+        buffer.bytes_mut(len);
+        let Some(value) = chunks.hash(&buffer, false) else {
+            return;
+        };
+        if !chunks.send_with(permit, buffer, value, false).await {
+            return;
+        }
+    }
+}
+
+/// Waits for bytes, and reads all that are ready and fit. Returns 0 at the end.
+async fn read_ready(reader: &mut Reader, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut room = ReadBuf::new(bytes);
+    poll_fn(|cx| {
+        loop {
+            let before = room.filled().len();
+            let read = Pin::new(&mut *reader).poll_read(cx, &mut room);
+            let goes_on = room.filled().len() > before && room.remaining() > 0;
+            return match read {
+                Poll::Ready(Ok(())) if goes_on => continue,
+                // The next call reports the error or waits.
+                Poll::Pending | Poll::Ready(Err(_)) if before > 0 => Poll::Ready(Ok(before)),
+                read => read.map_ok(|()| room.filled().len()),
+            };
+        }
+    })
+    .await
+}
+
+/// Stream that this end receives, until the peer ends it. The writer is then shut down; a stream
+/// that fails only drops it.
+pub(crate) struct ByteSink {
+    writer: Option<Writer>,
+    /// Client: true, since the daemon offers the stream.
+    is_offered: bool,
+    /// The reorder buffer bounds the number of chunks in this channel. `None` is the end.
+    chunks: Option<mpsc::UnboundedSender<Option<ChunkBuffer>>>,
+}
+
+impl ByteSink {
+    /// Creates the sink of a stream that the client sends.
+    pub(crate) fn announced(writer: Writer) -> Self {
+        Self {
+            writer: Some(writer),
+            is_offered: false,
+            chunks: None,
+        }
+    }
+
+    /// Creates the sink of a stream that the daemon offers.
+    pub(crate) fn output(writer: Writer) -> Self {
+        Self {
+            is_offered: true,
+            ..Self::announced(writer)
+        }
+    }
+
+    fn start(&mut self, at: &mut Scope<'_>) {
+        let Some(writer) = self.writer.take() else {
+            return;
+        };
+        let (to, chunks) = mpsc::unbounded_channel();
+        self.chunks = Some(to);
+        let (transfer, inputs, fault) = (at.transfer, at.jobs.inputs(), at.jobs.fault());
+        tokio::spawn(take_all(writer, chunks, transfer, inputs, fault));
+        at.accept(in_order());
+    }
+}
+
+impl Kind for ByteSink {
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
+    }
+
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        if !self.is_offered {
+            self.start(at);
+        }
+        Ok(())
+    }
+
+    fn on_offered(&mut self, offer: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
+        check_batches(offer, true)?;
+        self.start(at);
+        Ok(())
+    }
+
+    fn take(&mut self, chunk: ChunkBuffer, _at: &mut Scope<'_>) -> Result<(), Error> {
+        self.send(Some(chunk));
+        Ok(())
+    }
+
+    fn on_end(&mut self) -> Result<(), Error> {
+        self.send(None);
+        Ok(())
+    }
+}
+
+impl ByteSink {
+    fn send(&self, item: Option<ChunkBuffer>) {
+        // A task that has ended has reported why.
+        if let Some(chunks) = &self.chunks {
+            let _ = chunks.send(item);
+        }
+    }
+}
+
+/// Writes the chunks of a stream until its end. Without one, the transfer has failed.
+async fn take_all(
+    mut writer: Writer,
+    mut chunks: mpsc::UnboundedReceiver<Option<ChunkBuffer>>,
+    transfer: TransferId,
+    inputs: mpsc::Sender<Input>,
+    _fault: Fault,
+) {
+    while let Some(chunk) = chunks.recv().await {
+        let written = match &chunk {
+            Some(chunk) => {
+                async {
+                    writer.write_all(chunk.bytes()).await?;
+                    writer.flush().await
+                }
+                .await
+            }
+            None => writer.shutdown().await,
+        };
+        let input = match (written, chunk) {
+            (Ok(()), Some(_)) => Input::Said {
+                transfer,
+                said: Said::Consumed,
+            },
+            (Ok(()), None) => Input::Io(IoResult::Step {
+                transfer,
+                step: Step::Drained,
+                result: Ok(()),
+            }),
+            (Err(cause), _) => {
+                let error = FileError::new("write", "a stream of the command", cause);
+                let said = Said::Produced(Produced::Failed(error));
+                let _ = inputs.send(Input::Said { transfer, said }).await;
+                return;
+            }
+        };
+        if inputs.send(input).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl std::fmt::Debug for ByteSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let request = &self.request;
+        f.debug_struct("ByteSource")
+            .field("request", request)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ByteSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ByteSink").finish_non_exhaustive()
+    }
+}

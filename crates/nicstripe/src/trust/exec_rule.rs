@@ -1,0 +1,133 @@
+//! Commands that a peer may run.
+
+use std::{fmt, str::FromStr};
+
+use nicstripe_proto::name::escaped;
+
+use super::{key::shorten, peer::LineError};
+
+/// Command that a peer may run, with exactly these arguments: `exec="zfs recv -s tank/b"`. A last
+/// argument `*` stands for any further arguments: `exec="borg serve *"`.
+///
+/// The text is split into words once, like a shell does, with quotes and backslashes but without
+/// variables, patterns or substitutions. No shell runs the command.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ExecRule {
+    words: Vec<String>,
+    /// True if any further arguments may follow.
+    is_open: bool,
+}
+
+impl ExecRule {
+    /// Returns the rule that permits every command. No line of a peers file can have it; it is for
+    /// peers that may run commands anyway, such as those who come through ssh.
+    pub fn any() -> Self {
+        Self {
+            words: Vec::new(),
+            is_open: true,
+        }
+    }
+
+    /// Returns true if the rule permits this command, given as program and arguments.
+    ///
+    /// ```
+    /// use nicstripe::trust::ExecRule;
+    /// let rule: ExecRule = "borg serve *".parse()?;
+    /// assert!(rule.permits(&["borg", "serve", "--append-only"]));
+    /// assert!(!rule.permits(&["borg", "delete"]) && !rule.permits(&["/tmp/borg", "serve"]));
+    /// # Ok::<(), nicstripe::trust::LineError>(())
+    /// ```
+    pub fn permits(&self, words: &[impl AsRef<[u8]>]) -> bool {
+        let is_long_enough = match self.is_open {
+            true => words.len() >= self.words.len(),
+            false => words.len() == self.words.len(),
+        };
+        let mut pairs = self.words.iter().zip(words);
+        is_long_enough && pairs.all(|(own, word)| own.as_bytes() == word.as_ref())
+    }
+
+    /// Returns a command as text from which [`ExecRule`] makes the same words, unless they are not
+    /// UTF-8. Escaped for display.
+    pub fn shown(words: &[impl AsRef<[u8]>]) -> String {
+        let words = words.iter().map(|word| escaped(word.as_ref()));
+        shell_words::join(words)
+    }
+}
+
+impl fmt::Display for ExecRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shell_words::join(&self.words))?;
+        if self.is_open {
+            f.write_str(if self.words.is_empty() { "*" } else { " *" })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ExecRule {
+    type Err = LineError;
+
+    fn from_str(text: &str) -> Result<Self, LineError> {
+        let wrong = || LineError::Exec {
+            text: shorten(text),
+        };
+        let mut words = shell_words::split(text).map_err(|_| wrong())?;
+        let is_open = words.pop_if(|last| last == ANY).is_some();
+        let is_bad = |word: &String| word == ANY || word.contains('\0');
+        if words.first().is_none_or(String::is_empty) || words.iter().any(is_bad) {
+            return Err(wrong());
+        }
+        Ok(Self { words, is_open })
+    }
+}
+
+/// Word of a rule that stands for any further arguments.
+const ANY: &str = "*";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_rule_permits_its_command_and_no_other() {
+        let rule = |text: &str| text.parse::<ExecRule>().unwrap();
+        let exact = rule(r#"zfs recv -s "tank/my data""#);
+        assert!(exact.permits(&["zfs", "recv", "-s", "tank/my data"]));
+        for other in [
+            &["zfs"][..],
+            &["zfs", "recv", "-s"],
+            &["zfs", "recv", "-s", "tank/my data", ""],
+            &["zfs", "recv", "-s", "tank/my data\n"],
+            &["zfs", "recv", "-s tank/my data"],
+            &["./zfs", "recv", "-s", "tank/my data"],
+            &["/sbin/zfs", "recv", "-s", "tank/my data"],
+            &["zfs", "recv", "-F", "tank/my data"],
+            &["ZFS", "recv", "-s", "tank/my data"],
+            &["zfs\0", "recv", "-s", "tank/my data"],
+            &[],
+        ] {
+            assert!(!exact.permits(other), "{other:?}");
+        }
+        let open = rule("borg serve *");
+        assert!(open.permits(&["borg", "serve"]) && open.permits(&["borg", "serve", "-p", ""]));
+        assert!(!open.permits(&["borg"]) && !open.permits(&["borg", "list", "serve"]));
+        assert!(ExecRule::any().permits(&["id"]));
+    }
+
+    #[test]
+    fn a_rule_is_read_as_it_is_shown() {
+        for text in ["true", "borg serve *", r"sh -c 'echo \* $HOME'"] {
+            let rule: ExecRule = text.parse().unwrap();
+            assert_eq!(
+                rule.to_string().parse::<ExecRule>().unwrap(),
+                rule,
+                "{text}"
+            );
+        }
+        for wrong in ["", "*", "* x", "a * b", "\"", "'a", "'' b"] {
+            assert!(wrong.parse::<ExecRule>().is_err(), "{wrong}");
+        }
+    }
+}

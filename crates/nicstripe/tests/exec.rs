@@ -1,0 +1,244 @@
+//! Tests of commands at a peer through the library's API, run by an executor of the test.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use nicstripe::{
+    CancellationToken, Client, Daemon, Error, FailCode,
+    exec::{Executor, ExitStatus, PeerCommand, StartedCommand},
+    trust::{Identity, Peers, PublicLine},
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
+    time::timeout,
+};
+
+/// Executor whose commands are tasks of this process.
+#[derive(Debug, Default)]
+struct Tasks {
+    started: Mutex<Vec<PeerCommand>>,
+    killed: Arc<AtomicBool>,
+}
+
+/// Sets its flag when it is dropped before the command has ended.
+struct Kill(Arc<AtomicBool>, bool);
+
+impl Kill {
+    fn has_ended(&mut self) {
+        self.1 = true;
+    }
+}
+
+impl Drop for Kill {
+    fn drop(&mut self) {
+        self.0.store(!self.1, Ordering::Release);
+    }
+}
+
+impl Executor for Tasks {
+    fn start(&self, command: PeerCommand) -> io::Result<StartedCommand> {
+        let words: Vec<String> = command
+            .words
+            .iter()
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        self.started.lock().unwrap().push(command);
+        if words[0] == "unstartable" {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let (stdin, mut input) = duplex(64 << 10);
+        let (mut output, stdout) = duplex(64 << 10);
+        let (mut errors, stderr) = duplex(64 << 10);
+        let mut kill = Kill(self.killed.clone(), false);
+        let runs = async move {
+            let code = match words[0].as_str() {
+                "cat" => {
+                    tokio::io::copy(&mut input, &mut output).await?;
+                    errors.write_all(b"done").await?;
+                    7
+                }
+                "flood" => {
+                    let bytes = vec![b'o'; 8 << 20];
+                    let flood = async { while errors.write_all(&[b'e'; 4096]).await.is_ok() {} };
+                    tokio::select! {
+                        () = flood => 1,
+                        written = output.write_all(&bytes) => written.map(|()| 0)?,
+                    }
+                }
+                "deaf" => {
+                    drop(input);
+                    0
+                }
+                _ => std::future::pending().await,
+            };
+            kill.has_ended();
+            Ok(ExitStatus::Exited(code))
+        };
+        Ok(StartedCommand {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            stderr: Box::new(stderr),
+            status: Box::pin(runs),
+        })
+    }
+}
+
+/// Daemon whose line for the client has these options, and the client.
+struct Stage {
+    _root: TempDir,
+    client: Client,
+    tasks: Arc<Tasks>,
+    shutdown: CancellationToken,
+}
+
+impl Stage {
+    async fn new(options: &str) -> Self {
+        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let trusting = |identity: &Identity, options: &str| {
+            let (mut peers, key) = (Peers::default(), identity.public_key());
+            peers
+                .add(&PublicLine::new(key, "peer"), Some("peer"))
+                .unwrap();
+            peers.set_options(&key, options.parse().unwrap()).unwrap();
+            peers
+        };
+        let (root, tasks) = (tempfile::tempdir().unwrap(), Arc::new(Tasks::default()));
+        let bound = Daemon::builder()
+            .peers(trusting(&client, options))
+            .root(root.path().to_owned())
+            .port(0)
+            .interfaces(vec!["lo".into()])
+            .executor(tasks.clone())
+            .identity(daemon.clone());
+        let bound = bound.bind().await.unwrap();
+        let port = bound.addresses()[0].address.port();
+        let shutdown = CancellationToken::new();
+        tokio::spawn(bound.run(shutdown.clone()));
+        let links = ["127.0.0.1=127.0.1.1", "127.0.0.2=127.0.1.2"];
+        let client = Client::builder()
+            .identity(client)
+            .peers(trusting(&daemon, "read-only"))
+            .port(port)
+            .links(links.map(|link| link.parse().unwrap()).to_vec());
+        Self {
+            _root: root,
+            client: client.connect("127.0.0.1").await.unwrap(),
+            tasks,
+            shutdown,
+        }
+    }
+
+    /// Runs a command with this input. Returns its status, output and error output.
+    async fn run(
+        &self,
+        words: &[&str],
+        input: &[u8],
+    ) -> (Result<ExitStatus, Error>, Vec<u8>, Vec<u8>) {
+        let (stdout, mut output) = duplex(1 << 20);
+        let (stderr, mut errors) = duplex(1 << 20);
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let input = io::Cursor::new(input.to_vec());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let run = self.client.exec(words, input, stdout, stderr);
+        let read =
+            async { tokio::join!(output.read_to_end(&mut out), errors.read_to_end(&mut err)) };
+        let (status, _) = timeout(LONG, async { tokio::join!(run, read) })
+            .await
+            .unwrap();
+        (status, out, err)
+    }
+
+    async fn end(self) {
+        self.client.close().await;
+        self.shutdown.cancel();
+    }
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn bytes_go_through_a_command_and_its_status_comes_back() {
+    let stage = Stage::new("exec=cat").await;
+    for len in [0, 1, 300_000, 20 << 20] {
+        let input: Vec<u8> = (0..len).map(|index: usize| (index / 7) as u8).collect();
+        let (status, output, errors) = stage.run(&["cat"], &input).await;
+        assert_eq!(status.unwrap(), ExitStatus::Exited(7), "{len}");
+        assert!(output == input && errors == b"done", "{len}");
+    }
+    let started = stage.tasks.started.lock().unwrap()[0].clone();
+    assert_eq!(
+        (started.peer.as_str(), started.root.is_some()),
+        ("peer", true)
+    );
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_errors_and_unread_input_stop_nothing() {
+    let stage = Stage::new("exec=flood,exec=deaf").await;
+    let (status, output, errors) = stage.run(&["flood"], b"").await;
+    assert_eq!(status.unwrap(), ExitStatus::Exited(0));
+    assert!(output.len() == 8 << 20 && !errors.is_empty());
+    let (status, ..) = stage.run(&["deaf"], &vec![0; 40 << 20]).await;
+    assert_eq!(status.unwrap(), ExitStatus::Exited(0));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn only_what_the_line_permits_is_started() {
+    let stage = Stage::new("exec=\"cat -u *\",exec=unstartable").await;
+    for words in [&["cat"][..], &["cat", "x"], &["sh"], &["/bin/cat", "-u"]] {
+        let (status, ..) = stage.run(words, b"").await;
+        let error = status.unwrap_err();
+        assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error:?}");
+        let text = nicstripe::chain(&error);
+        assert!(text.contains("exec=") && text.contains(words[0]), "{text}");
+    }
+    assert!(stage.tasks.started.lock().unwrap().is_empty());
+    assert!(stage.run(&["cat", "-u", "x"], b"").await.0.is_ok());
+    let error = stage.run(&["unstartable"], b"").await.0.unwrap_err();
+    assert!(nicstripe::chain(&error).contains("start"), "{error:?}");
+    for words in [&[][..], &[""], &["cat", "a\0b"]] {
+        assert!(matches!(stage.run(words, b"").await.0, Err(Error::File(_))));
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_command_whose_caller_goes_away_is_killed() {
+    let stage = Stage::new("exec=wait").await;
+    let (stdin, _open) = duplex(1);
+    let run = stage
+        .client
+        .exec(["wait"], stdin, tokio::io::sink(), tokio::io::sink());
+    assert!(timeout(Duration::from_millis(300), run).await.is_err());
+    let killed = async {
+        while !stage.tasks.killed.load(Ordering::Acquire) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LONG, killed).await.unwrap();
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_command_whose_daemon_goes_away_has_no_status() {
+    let stage = Stage::new("exec=wait").await;
+    let shutdown = stage.shutdown.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        shutdown.cancel();
+    });
+    let (status, ..) = stage.run(&["wait"], b"").await;
+    assert!(
+        matches!(status, Err(Error::Ended { .. } | Error::Peer { .. })),
+        "{status:?}"
+    );
+}
