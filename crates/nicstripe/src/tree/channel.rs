@@ -87,9 +87,8 @@ pub(crate) enum SenderInput {
     /// Notice that the receiver has all files in place and durable, and has sent all results.
     /// Deletions and failures may still arrive.
     Committed,
-    /// Result of a job of the sender on the I/O threads. Boxed because its type is private to the
-    /// sender.
-    Job(Box<dyn std::any::Any + Send>),
+    /// Result of a job of the sender on the I/O threads.
+    Job(super::sender::Done),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
 }
@@ -120,9 +119,8 @@ pub(crate) enum ReceiverInput {
         id: EntryId,
         result: Result<(), Reason>,
     },
-    /// Result of a job of the receiver on the I/O threads. Boxed because its type is private to the
-    /// receiver.
-    Job(Box<dyn std::any::Any + Send>),
+    /// Result of a job of the receiver on the I/O threads.
+    Job(super::receiver::Completion),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
 }

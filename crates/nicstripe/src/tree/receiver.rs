@@ -134,7 +134,8 @@ fn run(
     receiver.close(result);
 }
 
-enum Completion {
+/// Result of a job on the I/O threads.
+pub(crate) enum Completion {
     /// Digest of an existing file; `None` if the file cannot be read.
     Hashed(EntryId, Option<Digest>),
     /// Inode of a standalone file that was opened for writing.
@@ -316,10 +317,7 @@ impl Receiver {
                 Ok(())
             }
             ReceiverInput::StandaloneEnded { id, result } => self.on_standalone_ended(id, result),
-            ReceiverInput::Job(job) => match job.downcast() {
-                Ok(job) => self.on_job(*job),
-                Err(_) => Ok(()),
-            },
+            ReceiverInput::Job(job) => self.on_job(job),
             ReceiverInput::Stop => Err(Halt::Stopped),
         }
     }
@@ -535,7 +533,7 @@ impl Receiver {
         let jobs = self.jobs.clone();
         // Sending fails once the receiver is gone; the result is then not needed.
         self.pool
-            .run(move || drop(jobs.send(ReceiverInput::Job(Box::new(job())))));
+            .run(move || drop(jobs.send(ReceiverInput::Job(job()))));
     }
 
     fn is_done(&self) -> Result<bool, Halt> {
@@ -593,11 +591,11 @@ impl Receiver {
             let ReceiverInput::Job(job) = input else {
                 continue;
             };
-            match job.downcast().map(|job| *job) {
-                Ok(Completion::Hashed(..)) => self.hashing -= 1,
-                Ok(Completion::Wrote(_)) => self.writing.finished(),
-                Ok(Completion::Committed(_)) => self.is_committing = false,
-                Ok(Completion::Opened(..)) | Err(_) => {}
+            match job {
+                Completion::Hashed(..) => self.hashing -= 1,
+                Completion::Wrote(_) => self.writing.finished(),
+                Completion::Committed(_) => self.is_committing = false,
+                Completion::Opened(..) => {}
             }
         }
         self.files.values().for_each(IncomingFile::discard);

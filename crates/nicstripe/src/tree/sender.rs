@@ -30,10 +30,11 @@ use nicstripe_proto::{
     },
 };
 
+pub(crate) use self::reads::Done;
 use self::{
     ledger::{Announced, Kind, Ledger, LedgerError},
     outlet::Outlet,
-    reads::{Done, ReadRequest, Reads, open_standalone},
+    reads::{ReadRequest, Reads, open_standalone},
 };
 use super::{
     allowance::Sending,

@@ -201,7 +201,7 @@ impl Receiver {
                 move |result| {
                     let hashed = Completion::Hashed(id, result.and_then(Result::ok));
                     // Fails once the receiver is gone.
-                    let _ = jobs.send(ReceiverInput::Job(Box::new(hashed)));
+                    let _ = jobs.send(ReceiverInput::Job(hashed));
                 },
             );
         }
@@ -701,7 +701,7 @@ impl Receiver {
                     .map_err(|error| leaf.error("look at", error))?;
                 // Precedes the end of the transfer. Fails once the receiver is gone.
                 let opened = Completion::Opened(id, inode);
-                let _ = jobs.send(ReceiverInput::Job(Box::new(opened)));
+                let _ = jobs.send(ReceiverInput::Job(opened));
                 Ok((target, have))
             });
             answer(opened);

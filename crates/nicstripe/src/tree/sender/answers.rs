@@ -14,10 +14,13 @@ impl Sender {
             SenderInput::OpenStandalone { id, answer } => self.open_standalone(id, answer),
             SenderInput::StandaloneEnded { id, result } => self.standalone_ended(id, result),
             SenderInput::Committed => self.committed(),
-            SenderInput::Job(job) => {
-                if let Ok(done) = job.downcast() {
-                    self.take_job(*done);
-                }
+            SenderInput::Job(Done::Content(file)) => {
+                self.reads.arrived(file);
+                Ok(())
+            }
+            SenderInput::Job(Done::Digest { id, digest }) => {
+                self.reads.digested();
+                self.digests.insert(id, Some(digest));
                 Ok(())
             }
             SenderInput::Stop => Err(Halt::Stopped),
@@ -42,16 +45,6 @@ impl Sender {
                 deleted
                     .iter()
                     .try_for_each(|name| self.outlet.deleted(name))
-            }
-        }
-    }
-
-    fn take_job(&mut self, done: Done) {
-        match done {
-            Done::Content(file) => self.reads.arrived(file),
-            Done::Digest { id, digest } => {
-                self.reads.digested();
-                self.digests.insert(id, Some(digest));
             }
         }
     }
