@@ -29,7 +29,6 @@ mod leaf;
 mod links;
 mod outbox;
 mod part;
-mod placed;
 mod placing;
 mod promised;
 mod spelling;
@@ -58,7 +57,7 @@ use super::{
     allowance::Receiving,
     channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
     filter::Filters,
-    halt::Halt,
+    halt::{Halt, breach},
     owners::Owners,
 };
 use crate::file::{ChunkBuffer, FileError, Inode, IoPool, Root};
@@ -181,12 +180,7 @@ impl Receiver {
 
     fn receive(&mut self, inputs: &mpsc::Receiver<ReceiverInput>) -> Result<(), Halt> {
         loop {
-            let input = match self.patience() {
-                Some(patience) => inputs.recv_timeout(patience),
-                None => inputs
-                    .recv()
-                    .map_err(|_| mpsc::RecvTimeoutError::Disconnected),
-            };
+            let input = inputs.recv_timeout(self.patience());
             let is_quiet = matches!(input, Err(mpsc::RecvTimeoutError::Timeout));
             match input {
                 Ok(input) => self.handle(input)?,
@@ -204,14 +198,12 @@ impl Receiver {
         }
     }
 
-    /// Returns the maximum wait for input before a group commit is due; `None` waits without limit.
-    fn patience(&self) -> Option<Duration> {
-        let patience = self.files.patience()?;
-        Some(if self.is_idle() {
-            patience.min(IDLE_COMMIT)
-        } else {
-            patience
-        })
+    /// Returns the maximum wait for input before a group commit is due.
+    fn patience(&self) -> Duration {
+        match self.files.patience() {
+            Some(patience) if self.is_idle() => patience.min(IDLE_COMMIT),
+            patience => patience.unwrap_or(Duration::MAX),
+        }
     }
 
     /// Returns true if no file is being compared or received. Small files may still wait for a
@@ -223,7 +215,7 @@ impl Receiver {
     fn handle(&mut self, input: ReceiverInput) -> Result<(), Halt> {
         match input {
             ReceiverInput::Batch(_) | ReceiverInput::End if self.has_ended => {
-                return Err(Halt::protocol("peer sent a batch after the last"));
+                breach!("peer sent a batch after the last")
             }
             ReceiverInput::Batch(batch) => self.on_batch(batch)?,
             ReceiverInput::End => {
@@ -318,10 +310,9 @@ impl Receiver {
         }
         let (files, directories) = (self.files.coming(), self.directories.open());
         if files > 0 || directories > 0 {
-            let what = format!(
+            breach!(
                 "peer ended the tree, but {files} files and {directories} directories are unfinished"
             );
-            return Err(Halt::protocol(what));
         }
         Ok(self.files.len() + self.directories.unfinished() + self.links.waiting() == 0)
     }

@@ -5,14 +5,14 @@ use std::{cell::Cell, ffi::OsStr, ffi::OsString, rc::Rc, sync::Arc};
 use nicstripe_proto::tree::{Entry, MOST_PENDING_WEIGHT, NodeKind};
 use rustix::process::geteuid;
 
-use super::{Halt, ReceiverRequest, dirs::TreeDir};
+use super::{Halt, ReceiverRequest, breach, dirs::TreeDir};
 use crate::file::{Attributes, Lost, hidden_name};
 
 /// Request of a tree, and what its entries have in common. No part of the receiver changes it.
 pub(super) struct Context {
     pub(super) request: ReceiverRequest,
     lost: Lost,
-    pub(super) memory: Memory,
+    pub(super) memory: Rc<Memory>,
 }
 
 impl Context {
@@ -21,7 +21,7 @@ impl Context {
         Rc::new(Self {
             request,
             lost,
-            memory: Memory::default(),
+            memory: Rc::default(),
         })
     }
 
@@ -49,9 +49,7 @@ impl Context {
     pub(super) fn hold_attributes(&self, weight: usize, footprint: usize) -> Result<Held, Halt> {
         let held = self.memory.hold(weight, footprint);
         if self.memory.has_too_many_attributes() {
-            return Err(Halt::protocol(
-                "peer exceeded the limit of pending attributes",
-            ));
+            breach!("peer exceeded the limit of pending attributes");
         }
         Ok(held)
     }
@@ -64,10 +62,7 @@ impl Context {
 
 /// Memory of the entries that wait, in bytes.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Rc<Totals>);
-
-#[derive(Debug, Default)]
-struct Totals {
+pub(super) struct Memory {
     /// Size of buffered extended attributes.
     weight: Cell<usize>,
     footprint: Cell<usize>,
@@ -76,36 +71,35 @@ struct Totals {
 /// Memory of one waiting entry, which counts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
-    totals: Rc<Totals>,
+    memory: Rc<Memory>,
     weight: usize,
     footprint: usize,
 }
 
 impl Memory {
-    pub(super) fn hold(&self, weight: usize, footprint: usize) -> Held {
-        let totals = self.0.clone();
-        totals.weight.set(totals.weight.get() + weight);
-        totals.footprint.set(totals.footprint.get() + footprint);
+    pub(super) fn hold(self: &Rc<Self>, weight: usize, footprint: usize) -> Held {
+        self.weight.set(self.weight.get() + weight);
+        self.footprint.set(self.footprint.get() + footprint);
         Held {
-            totals,
+            memory: self.clone(),
             weight,
             footprint,
         }
     }
 
     pub(super) fn footprint(&self) -> usize {
-        self.0.footprint.get()
+        self.footprint.get()
     }
 
     /// Returns true if the buffered attributes exceed [`MOST_WEIGHT`].
     pub(super) fn has_too_many_attributes(&self) -> bool {
-        self.0.weight.get() > MOST_WEIGHT
+        self.weight.get() > MOST_WEIGHT
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Totals { weight, footprint } = &*self.totals;
+        let Memory { weight, footprint } = &*self.memory;
         weight.set(weight.get() - self.weight);
         footprint.set(footprint.get() - self.footprint);
     }
@@ -113,4 +107,4 @@ impl Drop for Held {
 
 /// Limit on the extended attributes of unfinished entries in bytes. Four times the limit of a
 /// correct sender, because a directory counts at the receiver before its end is announced.
-pub(super) const MOST_WEIGHT: usize = 4 * MOST_PENDING_WEIGHT;
+const MOST_WEIGHT: usize = 4 * MOST_PENDING_WEIGHT;

@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use super::{
-    Halt,
+    Halt, breach,
     commit_group::sync_file_system,
     context::{Context, Held},
     dirs::{RootDir, TreeDir},
@@ -128,23 +128,17 @@ impl Directories {
             return self.locate_top(entry);
         };
         let Some(name) = &entry.name else {
-            return Err(Halt::protocol(
-                "peer sent an entry without a name in a directory",
-            ));
+            breach!("peer sent an entry without a name in a directory");
         };
         let directory = self
             .unfinished
             .get_mut(&parent)
             .filter(|directory| directory.ended.is_none());
         let Some(directory) = directory else {
-            return Err(Halt::protocol(format!(
-                "peer sent an entry in entry {parent}, which is not an open directory"
-            )));
+            breach!("peer sent an entry in entry {parent}, which is not an open directory");
         };
         if name.components().len() != 1 {
-            return Err(Halt::protocol(
-                "peer sent an entry name with several components",
-            ));
+            breach!("peer sent an entry name with several components");
         }
         directory.pending += 1;
         let Some(dir) = &directory.dir else {
@@ -167,9 +161,7 @@ impl Directories {
                 name.components().len() != 1
             })
         {
-            return Err(Halt::protocol(
-                "peer sent a top-level entry without a valid name",
-            ));
+            breach!("peer sent a top-level entry without a valid name");
         }
         let announced = entry.name.as_ref().map(|name| name.file_name().to_vec());
         let top = match self.top.take() {
@@ -178,11 +170,7 @@ impl Directories {
         };
         let top = self.top.insert(top);
         let name = match (&mut top.own, &announced) {
-            (Some((_, Some(_))), _) => {
-                return Err(Halt::protocol(
-                    "peer sent several top-level entries, expected one",
-                ));
-            }
+            (Some((_, Some(_))), _) => breach!("peer sent several top-level entries, expected one"),
             (Some((own, first)), _) => {
                 *first = Some(announced.clone());
                 own.clone()
@@ -363,50 +351,38 @@ impl Directories {
             self.announced.enter(&dir);
         }
         let attributes = self.attributes(entry, verdict, &dir);
-        self.insert(
-            entry,
-            Directory {
-                parent: entry.parent,
-                failed: false,
-                verdict,
-                pending: 0,
-                ended: None,
-                is_shared,
-                _held: self
-                    .context
-                    .memory
-                    .hold(attributes.weight(), entry.footprint()),
-                attributes,
-                dir: Some(dir),
-            },
-        );
+        self.insert(entry, Some(dir), verdict, attributes, is_shared);
         if self.open > MOST_OPEN_DIRECTORIES || self.context.memory.has_too_many_attributes() {
-            return Err(Halt::protocol(
-                "peer exceeded the limit of open directories or attributes",
-            ));
+            breach!("peer exceeded the limit of open directories or attributes");
         }
         Ok(())
     }
 
     /// Skips all entries of a directory that cannot be received.
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
-        self.insert(
-            entry,
-            Directory {
-                parent: entry.parent,
-                failed: true,
-                verdict,
-                pending: 0,
-                ended: None,
-                is_shared: true,
-                _held: self.context.memory.hold(0, ENTRY_FOOTPRINT),
-                attributes: Attributes::default(),
-                dir: None,
-            },
-        );
+        self.insert(entry, None, verdict, Attributes::default(), true);
     }
 
-    fn insert(&mut self, entry: &Entry, directory: Directory) {
+    fn insert(
+        &mut self,
+        entry: &Entry,
+        dir: Option<Arc<TreeDir>>,
+        verdict: Verdict,
+        attributes: Attributes,
+        is_shared: bool,
+    ) {
+        let footprint = dir.as_ref().map_or(ENTRY_FOOTPRINT, |_| entry.footprint());
+        let directory = Directory {
+            parent: entry.parent,
+            failed: dir.is_none(),
+            dir,
+            verdict,
+            _held: self.context.memory.hold(attributes.weight(), footprint),
+            attributes,
+            pending: 0,
+            ended: None,
+            is_shared,
+        };
         self.open += 1;
         self.unfinished.insert(entry.id, directory);
     }
@@ -452,8 +428,7 @@ impl Directories {
             .get_mut(&id)
             .filter(|directory| directory.ended.is_none())
         else {
-            let what = format!("peer ended entry {id}, which is not an open directory");
-            return Err(Halt::protocol(what));
+            breach!("peer ended entry {id}, which is not an open directory");
         };
         directory.ended = Some(complete);
         self.open -= 1;

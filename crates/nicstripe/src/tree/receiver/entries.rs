@@ -3,7 +3,7 @@
 use std::io;
 
 use nicstripe_proto::{
-    FailCode, Name,
+    FailCode,
     tree::{
         Content, Entry, EntryId, Existing, MOST_PENDING, MOST_UNDECIDED, OwnerNames, PACKED_MOST,
         Reason, Verdict, decide,
@@ -11,7 +11,7 @@ use nicstripe_proto::{
 };
 
 use super::{
-    Halt, Receiver,
+    Halt, Receiver, breach,
     comparison::Candidate,
     directories::{Spot, check_outside},
     files::EndedFile,
@@ -42,7 +42,7 @@ impl Receiver {
             .as_mut()
             .is_some_and(|promised| !promised.announced(&entry, filters))
         {
-            return Err(Halt::protocol("peer sent an entry that was not requested"));
+            breach!("peer sent an entry that was not requested");
         }
         let spot = self.directories.locate(&entry)?;
         self.out.expect_verdict();
@@ -75,23 +75,20 @@ impl Receiver {
     fn check_limits(&self, entry: &Entry) -> Result<(), Halt> {
         let next = self.out.next_entry();
         if entry.id != next {
-            let what = format!("peer sent entry {}, expected {next}", entry.id);
-            return Err(Halt::protocol(what));
+            breach!("peer sent entry {}, expected {next}", entry.id);
         }
         // Twice the limit of a correct sender, as verdicts may still be in flight to it.
         let pending = self.files.len() + self.links.waiting() + self.directories.unfinished();
         if pending >= MOST_PENDING + 2 * MOST_UNDECIDED
             || self.out.undecided() >= 2 * MOST_UNDECIDED
         {
-            return Err(Halt::protocol("peer exceeded the limit of pending entries"));
+            breach!("peer exceeded the limit of pending entries");
         }
         // A sender that honours the announced limit stays below this one.
         let most = self.context.request.allowance.entries;
         if self.context.memory.footprint() + self.out.footprint() > most {
             let most = most >> 20;
-            return Err(Halt::protocol(format!(
-                "peer exceeded the limit of pending entries: they exceed {most} MiB of memory"
-            )));
+            breach!("peer exceeded the limit of pending entries: they exceed {most} MiB of memory");
         }
         Ok(())
     }
@@ -137,26 +134,36 @@ impl Receiver {
         }
     }
 
-    fn on_leaf(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
+    fn on_leaf(&mut self, mut entry: Entry, leaf: Leaf) -> Result<(), Halt> {
         if self.comparison.is_busy(&leaf) || self.files.is_busy(&leaf) {
             let why = io::Error::other("a file of this name is being received");
             let error = leaf.error("receive", why).with_code(FailCode::Busy);
             return self.refuse(&entry, &leaf, error);
         }
         match entry.content {
+            Content::HardLink { .. } if !self.context.request.rules.hard_links => {
+                breach!("peer sent a hard link, which was not requested");
+            }
+            Content::HardLink { to, .. } if to.0 >= entry.id.0 => {
+                breach!("peer sent a link to entry {to}, which was not announced");
+            }
             Content::HardLink { to, ref path } => {
                 let path = path.clone();
-                return self.on_hard_link(entry, leaf, to, path);
+                // A link shares the attributes of its file.
+                entry.xattrs = None;
+                return self.on_link(Link {
+                    entry,
+                    leaf,
+                    to,
+                    path,
+                    verdict: None,
+                });
             }
             Content::File { size, alone, .. } if !alone && size > PACKED_MOST => {
-                return Err(Halt::protocol(format!(
-                    "peer packed a file of {size} bytes, limit is {PACKED_MOST}"
-                )));
+                breach!("peer packed a file of {size} bytes, limit is {PACKED_MOST}")
             }
             Content::Node(_) if !self.context.request.rules.nodes => {
-                return Err(Halt::protocol(
-                    "peer sent a FIFO, socket or device, which was not requested",
-                ));
+                breach!("peer sent a FIFO, socket or device, which was not requested")
             }
             Content::Node(node) if !self.context.may_have(node.kind) => {
                 return self.leave_out(&entry, &leaf);
@@ -275,36 +282,6 @@ impl Receiver {
         self.placed(entry, leaf, verdict)
     }
 
-    fn on_hard_link(
-        &mut self,
-        entry: Entry,
-        leaf: Leaf,
-        to: EntryId,
-        path: Name,
-    ) -> Result<(), Halt> {
-        if !self.context.request.rules.hard_links {
-            return Err(Halt::protocol(
-                "peer sent a hard link, which was not requested",
-            ));
-        }
-        if to.0 >= entry.id.0 {
-            let what = format!("peer sent a link to entry {to}, which was not announced");
-            return Err(Halt::protocol(what));
-        }
-        // A link shares the attributes of its file.
-        let entry = Entry {
-            xattrs: None,
-            ..entry
-        };
-        self.on_link(Link {
-            entry,
-            leaf,
-            to,
-            path,
-            verdict: None,
-        })
-    }
-
     /// Resumes the hard links that waited for a file, once it was decided, is in place, or has
     /// failed.
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
@@ -343,17 +320,22 @@ impl Receiver {
             verdict: announced,
             ..
         } = link;
-        let verdict = match (result, announced) {
-            (Err(error), None) => return self.refuse(&entry, &leaf, error),
-            (Err(error), Some(_)) => return self.fail_link(&entry, &leaf, &error),
+        let result = match result {
             // The verdict was "wanted", so the link needs a result even if another process created
             // it meanwhile.
-            (Ok(Verdict::Exists), Some(_)) => {
-                let cause =
-                    io::Error::new(io::ErrorKind::AlreadyExists, "its name was taken meanwhile");
-                return self.fail_link(&entry, &leaf, &leaf.error("link", cause));
+            Ok(Verdict::Exists) if announced.is_some() => {
+                let why = "its name was taken meanwhile";
+                Err(leaf.error("link", io::Error::new(io::ErrorKind::AlreadyExists, why)))
             }
-            (Ok(Verdict::Exists), None) => return self.leave(&entry, &leaf),
+            result => result,
+        };
+        let verdict = match (result, announced) {
+            (Err(error), None) => return self.refuse(&entry, &leaf, error),
+            (Err(error), Some(_)) => {
+                self.out.fail(Some(entry.id), leaf.shown(), &error)?;
+                return self.settle(entry.parent, true);
+            }
+            (Ok(Verdict::Exists), _) => return self.leave(&entry, &leaf),
             (Ok(verdict), announced) => announced.unwrap_or(verdict),
         };
         self.out.report.hard_links += 1;
@@ -364,11 +346,6 @@ impl Receiver {
             self.out.decide(entry.id, verdict);
         }
         self.placed(&entry, &leaf, verdict)
-    }
-
-    fn fail_link(&mut self, entry: &Entry, leaf: &Leaf, error: &FileError) -> Result<(), Halt> {
-        self.out.fail(Some(entry.id), leaf.shown(), error)?;
-        self.settle(entry.parent, true)
     }
 
     /// Processes the sender's report that it cannot send a file. The sender has counted the
@@ -384,10 +361,9 @@ impl Receiver {
         self.settle(parent, true)
     }
 
-    pub(super) fn on_ended(&mut self, file: EndedFile) -> Result<(), Halt> {
-        let (id, shown) = (file.id, file.leaf.shown());
-        let failed = file.result.is_err();
-        match file.result {
+    pub(super) fn on_ended(&mut self, (id, file, result): EndedFile) -> Result<(), Halt> {
+        let (shown, failed) = (file.leaf.shown(), result.is_err());
+        match result {
             Ok(inode) => {
                 if let Some(inode) = inode {
                     self.links.on_received(id, inode);

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::fs::fstatvfs;
 
 use super::{
-    Completion, Halt,
+    Completion, Halt, breach,
     commit_group::{self, CommitGroup, Committed},
     context::{Context, Held},
     jobs::Jobs,
@@ -50,11 +50,16 @@ pub(super) struct Files {
 }
 
 #[derive(Debug)]
+pub(super) struct WantedFile {
+    pub(super) leaf: Leaf,
+    pub(super) parent: Option<EntryId>,
+    pub(super) size: u64,
+    pub(super) verdict: Verdict,
+}
+
+#[derive(Debug)]
 struct IncomingFile {
-    leaf: Leaf,
-    parent: Option<EntryId>,
-    size: u64,
-    verdict: Verdict,
+    wanted: WantedFile,
     way: Delivery,
     /// True if hard links to the file may follow.
     linked: bool,
@@ -88,16 +93,9 @@ struct PackedFile {
     is_abandoned: bool,
 }
 
-/// File that is in place or has failed.
-pub(super) struct EndedFile {
-    pub(super) id: EntryId,
-    pub(super) leaf: Leaf,
-    pub(super) parent: Option<EntryId>,
-    pub(super) size: u64,
-    pub(super) verdict: Verdict,
-    /// Inode of the file if it is in place and hard links to it may follow.
-    pub(super) result: Result<Option<Inode>, FileError>,
-}
+/// File that is in place or has failed. The result is the file's inode if it is in place and hard
+/// links to it may follow.
+pub(super) type EndedFile = (EntryId, WantedFile, Result<Option<Inode>, FileError>);
 
 impl Files {
     pub(super) fn new(context: Rc<Context>, jobs: Jobs) -> Self {
@@ -204,10 +202,12 @@ impl Files {
         self.incoming.insert(
             entry.id,
             IncomingFile {
-                leaf,
-                parent: entry.parent,
-                size,
-                verdict,
+                wanted: WantedFile {
+                    leaf,
+                    parent: entry.parent,
+                    size,
+                    verdict,
+                },
                 way,
                 linked: entry.linked && self.context.request.rules.hard_links,
                 is_coming: !alone,
@@ -240,19 +240,16 @@ impl Files {
         let Some(file) = self.incoming.get_mut(&id) else {
             return self.on_dropped_piece(id, end, last);
         };
-        let size = file.size;
+        let size = file.wanted.size;
         let Delivery::Packed(packed) = &mut file.way else {
-            return Err(Halt::protocol(format!(
-                "peer sent data of entry {id}, which is a standalone file"
-            )));
+            breach!("peer sent data of entry {id}, which is a standalone file");
         };
         let is_next = at == packed.offset
             && !packed.is_whole
             && !packed.is_abandoned
             && (!range.is_empty() || size == 0);
         let Some(end) = end.filter(|end| is_next && *end <= size && last == (*end == size)) else {
-            let what = format!("peer sent data of entry {id} out of order");
-            return Err(Halt::protocol(what));
+            breach!("peer sent data of entry {id} out of order");
         };
         (packed.offset, packed.is_whole) = (end, last);
         let piece = Piece {
@@ -281,9 +278,7 @@ impl Files {
                 }
                 Ok(())
             }
-            _ => Err(Halt::protocol(format!(
-                "peer sent data of entry {id}, which was not requested"
-            ))),
+            _ => breach!("peer sent data of entry {id}, which was not requested"),
         }
     }
 
@@ -319,7 +314,8 @@ impl Files {
                     self.writing.push(piece);
                 }
                 (Ok(()), None) if last => {
-                    self.commit_group.push(id, packed.part.clone(), file.size);
+                    self.commit_group
+                        .push(id, packed.part.clone(), file.wanted.size);
                     file.is_coming = false;
                     self.coming -= 1;
                 }
@@ -349,7 +345,7 @@ impl Files {
     fn remove(&mut self, id: EntryId) -> Option<IncomingFile> {
         let file = self.incoming.remove(&id)?;
         self.coming -= usize::from(file.is_coming);
-        self.names.remove(&file.leaf.key());
+        self.names.remove(&file.wanted.leaf.key());
         Some(file)
     }
 
@@ -360,19 +356,19 @@ impl Files {
             Delivery::Standalone { inode, .. } => *inode,
         };
         let inode = inode.filter(|_| file.linked);
-        Some(file.ended(id, Ok(inode)))
+        Some((id, file.wanted, Ok(inode)))
     }
 
     fn fail(&mut self, id: EntryId, error: impl FnOnce(&Leaf) -> FileError) -> Option<EndedFile> {
         let file = self.remove(id)?;
-        let error = error(&file.leaf);
+        let error = error(&file.wanted.leaf);
         if let Delivery::Packed(packed) = &file.way {
             self.is_full |= error.code == FailCode::NoSpace;
             if !packed.is_whole {
-                self.dropped.insert(id, file.size);
+                self.dropped.insert(id, file.wanted.size);
             }
         }
-        Some(file.ended(id, Err(error)))
+        Some((id, file.wanted, Err(error)))
     }
 
     /// Drops a file that the sender cannot send. Returns its local name and its directory; `None`
@@ -386,17 +382,15 @@ impl Files {
             return Ok(None);
         }
         let Some(file) = self.incoming.get_mut(&id) else {
-            let what = format!("peer abandoned entry {id}, which was not requested");
-            return Err(Halt::protocol(what));
+            breach!("peer abandoned entry {id}, which was not requested");
         };
-        let abandoned = (file.leaf.clone(), file.parent);
+        let abandoned = (file.wanted.leaf.clone(), file.wanted.parent);
         match &mut file.way {
             Delivery::Packed(packed) if packed.is_whole => {
-                let what = format!("peer abandoned entry {id} after its last data");
-                return Err(Halt::protocol(what));
+                breach!("peer abandoned entry {id} after its last data")
             }
             Delivery::Packed(packed) if packed.is_abandoned => {
-                return Err(Halt::protocol(format!("peer abandoned entry {id} twice")));
+                breach!("peer abandoned entry {id} twice")
             }
             Delivery::Packed(packed) if packed.is_busy => {
                 packed.queue.clear();
@@ -419,8 +413,7 @@ impl Files {
         answer: Answer<(Target, Vec<Subtree>)>,
     ) {
         let Some(IncomingFile {
-            leaf,
-            verdict,
+            wanted: WantedFile { leaf, verdict, .. },
             way: Delivery::Standalone { attributes, .. },
             ..
         }) = self.incoming.get(&id)
@@ -526,17 +519,6 @@ impl IncomingFile {
     fn discard(&self) {
         if let Delivery::Packed(packed) = &self.way {
             packed.part.discard();
-        }
-    }
-
-    fn ended(self, id: EntryId, result: Result<Option<Inode>, FileError>) -> EndedFile {
-        EndedFile {
-            id,
-            leaf: self.leaf,
-            parent: self.parent,
-            size: self.size,
-            verdict: self.verdict,
-            result,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsStr,
+    hash::{BuildHasher, RandomState},
     io,
     os::fd::OwnedFd,
     rc::Rc,
@@ -18,7 +19,6 @@ use super::{
     context::{Context, Held},
     directories::Directories,
     leaf::Leaf,
-    placed::PlacedInodes,
     placing::{only_adds, put_in_place, replaced},
 };
 use crate::file::{FileError, Inode, inode_of};
@@ -43,6 +43,17 @@ pub(super) struct Links {
     count: usize,
     failed: HashSet<EntryId>,
     placed: PlacedInodes,
+}
+
+/// Set of the entries to which hard links may refer, each with the inode that the receiver placed
+/// for it, so that a link cannot refer to any other file.
+///
+/// Stores a keyed 64-bit hash of each pair, about 16 bytes. The key is random, so a peer cannot
+/// choose an entry that collides with another file.
+#[derive(Debug, Default)]
+struct PlacedInodes {
+    seed: RandomState,
+    hashes: HashSet<u64>,
 }
 
 impl Links {
@@ -92,7 +103,8 @@ impl Links {
 
     /// Records the inode of a file to which links may follow.
     pub(super) fn on_received(&mut self, id: EntryId, inode: Inode) {
-        self.placed.insert(id, inode);
+        let hash = self.placed.hash(id, inode);
+        self.placed.hashes.insert(hash);
     }
 
     /// Returns the verdict for a link whose file is not in place.
@@ -142,7 +154,11 @@ impl Links {
     fn try_make(&self, link: &Link, directories: &Directories) -> io::Result<Verdict> {
         let (from, name, file) = directories.find_file(&link.path)?;
         let inode = inode_of(&file);
-        if !self.placed.contains(link.to, inode) {
+        if !self
+            .placed
+            .hashes
+            .contains(&self.placed.hash(link.to, inode))
+        {
             return Err(io::Error::other("this copy did not place the file"));
         }
         let existing = link.leaf.look()?;
@@ -166,6 +182,12 @@ impl Links {
         let replace = verdict == Verdict::Replace;
         put_in_place(&dir, &hidden, &link.leaf.name, replace, make, check)?;
         Ok(verdict)
+    }
+}
+
+impl PlacedInodes {
+    fn hash(&self, id: EntryId, inode: Inode) -> u64 {
+        self.seed.hash_one((id.0, inode))
     }
 }
 
