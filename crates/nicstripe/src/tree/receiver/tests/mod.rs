@@ -18,10 +18,10 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Reason, Record, Special, TreeRules, Trouble, Verdict},
+    tree::{Content, EntryId, TreeRules, Verdict},
 };
 
-use self::harness::{MTIME, RootDir, Sending, file, name, symlink};
+use self::harness::{MTIME, RootDir, Sending, alone, file, hard_link, name, reason, symlink, with};
 use super::ReceiverRequest;
 use crate::{
     file::{Arrived, BufferPool, IoPool},
@@ -29,10 +29,7 @@ use crate::{
 };
 
 fn replacing() -> TreeRules {
-    TreeRules {
-        replace: true,
-        ..TreeRules::default()
-    }
+    with(|rules| rules.replace = true)
 }
 
 fn set_mtime(path: &Path, mtime: Timestamp) {
@@ -54,14 +51,7 @@ fn send_all(sending: &mut Sending) -> Vec<EntryId> {
     let large = sending.entry(Some(sub), "large", file(700_000));
     sending.end(sub);
     let symbolic = sending.entry(Some(top), "symbolic", symlink("../nowhere"));
-    let hard = sending.entry(
-        Some(top),
-        "hard",
-        Content::HardLink {
-            to: large,
-            path: name("top/sub/large"),
-        },
-    );
+    let hard = sending.entry(Some(top), "hard", hard_link(large, "top/sub/large"));
     sending.end(top);
     sending.decide();
     if sending.verdict(small).is_wanted() {
@@ -79,10 +69,7 @@ fn large_content() -> Vec<u8> {
 #[test]
 fn a_tree_arrives_with_all_that_is_in_it() {
     let ground = RootDir::new();
-    let mut sending = ground.start(TreeRules {
-        modes: true,
-        ..TreeRules::default()
-    });
+    let mut sending = ground.start(with(|rules| rules.modes = true));
     let ids = send_all(&mut sending);
     let report = sending.report();
 
@@ -194,10 +181,7 @@ fn what_differs_is_replaced_only_if_that_is_asked_for() {
         seconds: MTIME.seconds - 1,
         nanoseconds: 0,
     };
-    let update = || TreeRules {
-        update: true,
-        ..TreeRules::default()
-    };
+    let update = || with(|rules| rules.update = true);
     for (rules, mtime, expected) in [
         (TreeRules::default(), older, Verdict::Exists),
         (replacing(), newer, Verdict::Replace),
@@ -238,29 +222,18 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
     for (path, content) in [("same", "abc"), ("other", "xyz")] {
         fs::write(ground.at(path), content).unwrap();
     }
-    let mut sending = ground.start(TreeRules {
-        checksum: true,
-        replace: true,
-        ..TreeRules::default()
-    });
+    let mut sending = ground.start(with(|rules| (rules.checksum, rules.replace) = (true, true)));
     let content = |bytes: &[u8]| Content::File {
         size: 3,
         alone: false,
         digest: Some(Digest(*blake3::hash(bytes).as_bytes())),
     };
     let same = sending.entry(None, "same", content(b"abc"));
-    let link = sending.entry(
-        None,
-        "link",
-        Content::HardLink {
-            to: same,
-            path: name("same"),
-        },
-    );
+    let link = sending.entry(None, "link", hard_link(same, "same"));
     let other = sending.entry(None, "other", content(b"abc"));
     sending.decide();
     assert_eq!(
-        [same, link, other].map(|id| sending.verdict(id)),
+        sending.verdicts([same, link, other]),
         [Verdict::Same, Verdict::Create, Verdict::Replace]
     );
     sending.content(other, b"abc");
@@ -290,11 +263,7 @@ fn a_comparison_of_a_large_file_lets_other_jobs_run() {
     });
     running.recv_timeout(PATIENCE).unwrap();
 
-    let rules = TreeRules {
-        checksum: true,
-        replace: true,
-        ..TreeRules::default()
-    };
+    let rules = with(|rules| (rules.checksum, rules.replace) = (true, true));
     let mut sending = Sending::start_on(pool.clone(), ground.request(rules));
     let content = Content::File {
         size: SIZE as u64,
@@ -355,14 +324,7 @@ fn a_target_is_a_place_or_a_name() {
         } else {
             format!("{own}/f")
         };
-        let link = sending.entry(
-            Some(top),
-            "g",
-            Content::HardLink {
-                to: id,
-                path: name(&path),
-            },
-        );
+        let link = sending.entry(Some(top), "g", hard_link(id, &path));
         sending.end(top);
         sending.content(id, b"x");
         sending.report();
@@ -422,19 +384,12 @@ fn a_peer_that_may_only_add_changes_nothing() {
     let directory = sending.directory(None, "d");
     let same = sending.entry(Some(directory), "same", file(1));
     let differs = sending.entry(Some(directory), "differs", file(2));
-    let linked = sending.entry(
-        Some(directory),
-        "surplus",
-        Content::HardLink {
-            to: same,
-            path: name("d/same"),
-        },
-    );
+    let linked = sending.entry(Some(directory), "surplus", hard_link(same, "d/same"));
     let pointed = sending.entry(Some(directory), "differs", symlink("same"));
     let new = sending.entry(Some(directory), "new", file(1));
     sending.end(directory);
     sending.decide();
-    let verdicts = [same, differs, linked, pointed, new].map(|id| sending.verdict(id));
+    let verdicts = sending.verdicts([same, differs, linked, pointed, new]);
     assert_eq!(
         verdicts,
         [
@@ -484,29 +439,14 @@ fn a_dry_run_decides_and_changes_nothing() {
     let small = sending.entry(Some(top), "small", file(5));
     let sub = sending.directory(Some(top), "sub");
     let inner = sending.entry(Some(sub), "inner", file(7));
-    let hard = sending.entry(
-        Some(sub),
-        "hard",
-        Content::HardLink {
-            to: inner,
-            path: name("top/sub/inner"),
-        },
-    );
-    let alone = sending.entry(
-        Some(sub),
-        "alone",
-        Content::File {
-            size: 1 << 40,
-            alone: true,
-            digest: None,
-        },
-    );
+    let hard = sending.entry(Some(sub), "hard", hard_link(inner, "top/sub/inner"));
+    let alone = sending.entry(Some(sub), "alone", alone(1 << 40));
     let symbolic = sending.entry(Some(sub), "symbolic", symlink("x"));
     sending.end(sub);
     sending.end(top);
     let report = sending.report();
     assert_eq!(
-        [top, small, sub].map(|id| sending.verdict(id)),
+        sending.verdicts([top, small, sub]),
         [Verdict::Same, Verdict::Replace, Verdict::Create]
     );
     assert!(
@@ -545,10 +485,7 @@ fn a_dry_run_decides_and_changes_nothing() {
 fn a_dry_run_makes_no_target() {
     let ground = RootDir::new();
     for as_name in [true, false] {
-        let rules = TreeRules {
-            dry_run: true,
-            ..TreeRules::default()
-        };
+        let rules = with(|rules| rules.dry_run = true);
         let request = ReceiverRequest {
             target: Some(name("a/b")),
             as_name,
@@ -615,33 +552,11 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
         modes: true,
         ..replacing()
     });
-    let content = || Content::File {
-        size: 5,
-        alone: true,
-        digest: None,
-    };
-    let entry = Entry {
-        mode: 0o751,
-        ..sending.plain(None, "alone", content())
-    };
-    let id = sending.tell(entry);
-    let link = sending.entry(
-        None,
-        "link",
-        Content::HardLink {
-            to: id,
-            path: name("alone"),
-        },
-    );
+    let content = || alone(5);
+    let id = sending.with_mode(0o751, None, "alone", content());
+    let link = sending.entry(None, "link", hard_link(id, "alone"));
     let failing = sending.entry(None, "failing", content());
-    let orphan = sending.entry(
-        None,
-        "orphan",
-        Content::HardLink {
-            to: failing,
-            path: name("failing"),
-        },
-    );
+    let orphan = sending.entry(None, "orphan", hard_link(failing, "failing"));
     sending.decide();
     assert_eq!(sending.alone, [id, failing]);
     assert!(open_standalone(&sending, link, 5).is_err());
@@ -673,10 +588,7 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
         .inputs
         .send(ReceiverInput::StandaloneEnded { id, result: Ok(()) })
         .unwrap();
-    let error = Reason {
-        code: FailCode::SourceChanged,
-        text: "it changed".into(),
-    };
+    let error = reason(FailCode::SourceChanged, "it changed");
     sending
         .inputs
         .send(ReceiverInput::StandaloneEnded {
@@ -731,24 +643,16 @@ fn a_stop_leaves_nothing_half_written() {
 fn what_the_sender_cannot_send_is_told_here_too() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
-    let reason = Reason {
-        code: FailCode::Io,
-        text: "no\u{1b}[31m".into(),
-    };
-    sending.push(&Record::Trouble(Box::new(Trouble {
-        name: Some(name("a/b")),
-        reason,
-        label: None,
-    })));
-    let reason = Reason {
-        code: FailCode::NotFound,
-        text: "gone".into(),
-    };
-    sending.push(&Record::Trouble(Box::new(Trouble {
-        name: None,
-        reason,
-        label: Some("/away\u{1b}".into()),
-    })));
+    sending.trouble(
+        Some(name("a/b")),
+        None,
+        reason(FailCode::Io, "no\u{1b}[31m"),
+    );
+    sending.trouble(
+        None,
+        Some("/away\u{1b}"),
+        reason(FailCode::NotFound, "gone"),
+    );
     let report = sending.report();
     assert_eq!(report.failures[1].name, "/away\\u{1b}");
     let failed = EntryOutcome::Failed {
@@ -769,9 +673,7 @@ fn what_the_sender_cannot_send_is_told_here_too() {
 fn what_is_not_copied_is_counted_and_told_here_too() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
-    sending.push(&Record::Special(Box::new(Special {
-        name: name("a/socket"),
-    })));
+    sending.special("a/socket");
     assert_eq!(sending.report().special, 1);
     assert_eq!(
         sending.listed,
@@ -786,20 +688,13 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     let directory = sending.directory(None, "d");
     let [begun, not_begun, whole] = ["begun", "not_begun", "whole"]
         .map(|own| sending.entry(Some(directory), own, file(500_000)));
-    let link = sending.entry(
-        Some(directory),
-        "link",
-        Content::HardLink {
-            to: begun,
-            path: name("d/begun"),
-        },
-    );
+    let link = sending.entry(Some(directory), "link", hard_link(begun, "d/begun"));
     sending.end(directory);
     sending.decide();
     sending.piece(begun, 0, false, &[1; 100_000]);
     sending.flush();
     for id in [begun, not_begun] {
-        sending.push(&abandoned(id));
+        sending.abandon(id);
     }
     sending.content(whole, &[2; 500_000]);
     let report = sending.report();
@@ -867,7 +762,7 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
     sending.content(beside, b"x");
     let report = sending.report();
     assert_eq!(
-        [directory, sub, inner].map(|id| sending.verdict(id)),
+        sending.verdicts([directory, sub, inner]),
         [Verdict::Exists, Verdict::Blocked, Verdict::Blocked]
     );
     assert_eq!((report.failed, report.files), (1, 1));
@@ -954,14 +849,4 @@ fn a_full_disk_fails_what_does_not_fit() {
             .unwrap()
             .all(|entry| entry.unwrap().metadata().unwrap().len() == 1 << 20)
     );
-}
-
-fn abandoned(id: EntryId) -> Record<'static> {
-    Record::Abandoned {
-        id,
-        reason: Reason {
-            code: FailCode::SourceChanged,
-            text: "it changed".into(),
-        },
-    }
 }
