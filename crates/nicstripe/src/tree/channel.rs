@@ -234,16 +234,20 @@ pub(crate) type ReceiverRun = TreeRun<Receiving, ReceiverInput, dyn ReceiverChan
 type Run<I, C> = Box<dyn FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<C>) + Send>;
 
 impl<A, I: Send + 'static, C: TreeChannel + ?Sized + 'static> TreeRun<A, I, C> {
-    /// Prepares `run` for a thread of the name `thread`.
+    /// Prepares `run` for a thread of the name `thread`, which drops `held` when the tree has ended.
     pub(super) fn new(
         allowance: A,
         thread: &'static str,
+        held: impl Send + 'static,
         run: impl FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<C>) + Send + 'static,
     ) -> Self {
         Self {
             allowance,
             thread,
-            run: Box::new(run),
+            run: Box::new(move |inputs, handle, pool, channel| {
+                run(inputs, handle, pool, channel);
+                drop(held);
+            }),
         }
     }
 

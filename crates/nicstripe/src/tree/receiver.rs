@@ -91,10 +91,8 @@ impl ReceiverRequest {
         ReceiverRun::new(
             self.allowance,
             "nicstripe-receive",
-            move |inputs, handle, pool, channel| {
-                run(self, inputs, handle, pool, channel);
-                drop(held);
-            },
+            held,
+            move |inputs, handle, pool, channel| run(self, inputs, handle, pool, channel),
         )
     }
 }
@@ -163,7 +161,7 @@ impl Receiver {
         );
         let promised = request.promised.take();
         let context = Context::new(request, out.lost.clone());
-        let jobs = Jobs::new(pool, inputs);
+        let jobs = Jobs { pool, inputs };
         Self {
             promised,
             owners: Owners::default(),

@@ -73,10 +73,8 @@ impl SenderRequest {
         SenderRun::new(
             self.allowance,
             "nicstripe-send",
-            move |inputs, handle, pool, channel| {
-                run(self, inputs, handle, pool, channel);
-                drop(held);
-            },
+            held,
+            move |inputs, handle, pool, channel| run(self, inputs, handle, pool, channel),
         )
     }
 }

@@ -1,6 +1,11 @@
 //! Request of a tree and the counters that all parts of its receiver share.
 
-use std::{cell::Cell, ffi::OsStr, ffi::OsString, rc::Rc, sync::Arc};
+use std::{
+    cell::Cell,
+    ffi::{OsStr, OsString},
+    rc::Rc,
+    sync::Arc,
+};
 
 use nicstripe_proto::tree::{Entry, MOST_PENDING_WEIGHT, NodeKind};
 use rustix::process::geteuid;

@@ -286,7 +286,7 @@ impl Files {
     pub(super) fn write(&mut self) {
         while let Some(group) = self.writing.next() {
             self.jobs
-                .run(move |results| results.report(Completion::Wrote(writing::write(group))));
+                .run(move |report| report(Completion::Wrote(writing::write(group))));
         }
     }
 
@@ -330,7 +330,7 @@ impl Files {
         let parts = self.commit_group.take();
         self.is_committing = true;
         self.jobs
-            .run(move |results| results.report(Completion::Committed(commit_group::commit(parts))));
+            .run(move |report| report(Completion::Committed(commit_group::commit(parts))));
     }
 
     pub(super) fn on_committed(&mut self, results: Vec<Committed>) -> Vec<EndedFile> {
@@ -439,7 +439,7 @@ impl Files {
             ..options
         };
         let peer_key = self.context.request.peer_key;
-        self.jobs.run(move |results| {
+        self.jobs.run(move |report| {
             let dir = leaf
                 .parent
                 .open()
@@ -460,7 +460,7 @@ impl Files {
                     .inode()
                     .map_err(|error| leaf.error("look at", error))?;
                 // Precedes the end of the transfer.
-                results.report(Completion::Opened(id, inode));
+                report(Completion::Opened(id, inode));
                 Ok((target, have))
             });
             answer(opened);

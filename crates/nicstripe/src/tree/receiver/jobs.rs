@@ -11,32 +11,16 @@ use crate::file::IoPool;
 /// Starts jobs on the I/O threads, whose results arrive as inputs of the receiver.
 #[derive(Clone)]
 pub(super) struct Jobs {
-    pool: IoPool,
-    results: Results,
-}
-
-/// Sender of a job's results.
-#[derive(Clone)]
-pub(super) struct Results(mpsc::Sender<ReceiverInput>);
-
-impl Results {
-    pub(super) fn report(&self, result: Completion) {
-        // Fails once the receiver is gone; the result is then not needed.
-        let _ = self.0.send(ReceiverInput::Job(result));
-    }
+    pub(super) pool: IoPool,
+    pub(super) inputs: mpsc::Sender<ReceiverInput>,
 }
 
 impl Jobs {
-    pub(super) fn new(pool: IoPool, inputs: mpsc::Sender<ReceiverInput>) -> Self {
-        Self {
-            pool,
-            results: Results(inputs),
-        }
-    }
-
-    pub(super) fn run(&self, job: impl FnOnce(&Results) + Send + 'static) {
-        let results = self.results.clone();
-        self.pool.run(move || job(&results));
+    /// Runs a job, which reports its results with its argument.
+    pub(super) fn run(&self, job: impl FnOnce(&dyn Fn(Completion)) + Send + 'static) {
+        let inputs = self.inputs.clone();
+        self.pool
+            .run(move || job(&|result| report(&inputs, result)));
     }
 
     /// Runs a long job like [`IoPool::run_in_turns`]; `done` makes its result.
@@ -46,9 +30,13 @@ impl Jobs {
         turn: impl FnMut() -> Result<ControlFlow<T>, E> + Send + 'static,
         done: impl FnOnce(Option<Result<T, E>>) -> Completion + Send + 'static,
     ) {
-        let results = self.results.clone();
-        self.pool.run_in_turns(is_stopped, turn, move |result| {
-            results.report(done(result));
-        });
+        let inputs = self.inputs.clone();
+        let done = move |result| report(&inputs, done(result));
+        self.pool.run_in_turns(is_stopped, turn, done);
     }
+}
+
+fn report(inputs: &mpsc::Sender<ReceiverInput>, result: Completion) {
+    // Fails once the receiver is gone; the result is then not needed.
+    let _ = inputs.send(ReceiverInput::Job(result));
 }

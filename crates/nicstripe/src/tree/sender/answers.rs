@@ -65,18 +65,28 @@ impl Sender {
         verdict: Verdict,
     ) -> Result<(), Halt> {
         match verdict {
-            Verdict::Create | Verdict::Replace if self.rules.dry_run => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.copied(&announced, verdict)
+            Verdict::Create | Verdict::Replace if !self.rules.dry_run => {
+                return self.on_wanted(id, announced, verdict);
             }
-            Verdict::Create | Verdict::Replace => self.on_wanted(id, announced, verdict),
-            Verdict::Newer if !self.rules.update => Err(protocol(LedgerError::NotAsked(id.0))),
-            Verdict::Same | Verdict::Newer => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.skipped(&announced, verdict)
+            Verdict::Newer if !self.rules.update => {
+                return Err(protocol(LedgerError::NotAsked(id.0)));
+            }
+            Verdict::Refused => {
+                self.outlet.will_not_be_sent(&announced);
+                self.ledger.wait_for_result(id, announced, verdict);
+                return Ok(());
+            }
+            _ => self.ledger.resolve(id, &announced),
+        }
+        match verdict {
+            Verdict::Create | Verdict::Replace => self.outlet.copied(&announced, verdict),
+            Verdict::Same | Verdict::Newer => self.outlet.skipped(&announced, verdict),
+            Verdict::LeftOut => self.outlet.special(announced.name().as_ref()),
+            Verdict::Blocked | Verdict::Refused => {
+                self.outlet.will_not_be_sent(&announced);
+                Ok(())
             }
             Verdict::Exists => {
-                self.ledger.resolve(id, &announced);
                 self.outlet.will_not_be_sent(&announced);
                 let label = announced.location.label();
                 let (code, text) = match announced.kind {
@@ -84,20 +94,6 @@ impl Sender {
                     _ => (FailCode::Exists, format!("\"{label}\" exists and differs")),
                 };
                 self.outlet.failed(Some(&announced), code, text)
-            }
-            Verdict::LeftOut => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.special(announced.name().as_ref())
-            }
-            Verdict::Blocked => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.will_not_be_sent(&announced);
-                Ok(())
-            }
-            Verdict::Refused => {
-                self.outlet.will_not_be_sent(&announced);
-                self.ledger.wait_for_result(id, announced, verdict);
-                Ok(())
             }
         }
     }
