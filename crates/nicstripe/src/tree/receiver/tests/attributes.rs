@@ -46,19 +46,12 @@ fn attributes_of_what_is_the_same_are_set() {
     let id = sending.with_mode(0o400, Some(directory), "f", file(1));
     sending.end(directory);
     sending.report();
-    assert_eq!(
-        (sending.verdict(directory), sending.verdict(id)),
-        (Verdict::Same, Verdict::Same)
-    );
+    assert_eq!(sending.verdict(directory), Verdict::Same);
+    assert_eq!(sending.verdict(id), Verdict::Same);
     let [directory, inside] = ["d", "d/f"].map(|path| fs::metadata(ground.at(path)).unwrap());
-    assert_eq!(
-        (
-            directory.mode() & 0o7777,
-            inside.mode() & 0o7777,
-            directory.mtime()
-        ),
-        (0o500, 0o400, MTIME.seconds)
-    );
+    assert_eq!(directory.mode() & 0o7777, 0o500);
+    assert_eq!(inside.mode() & 0o7777, 0o400);
+    assert_eq!(directory.mtime(), MTIME.seconds);
 }
 
 #[test]
@@ -157,22 +150,19 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         }
         let report = sending.report();
         // Both new directories and their files, the existing directory and the existing file.
-        assert_eq!(
-            (report.stripped, report.failed),
-            (if modes { 6 } else { 0 }, 0)
-        );
+        assert_eq!(report.stripped, if modes { 6 } else { 0 });
+        assert_eq!(report.failed, 0);
         let bits = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7000;
         let sticky = if modes { 0o1000 } else { 0 };
-        assert_eq!(
-            (bits("plain"), bits("plain/new"), bits("plain/file")),
-            (0, sticky, 0)
-        );
+        assert_eq!(bits("plain"), 0);
+        assert_eq!(bits("plain/new"), sticky);
+        assert_eq!(bits("plain/file"), 0);
         assert_eq!(
             (bits("shared"), bits("shared/new"), bits("shared/file")),
             (0o2000, 0o2000 | sticky, 0),
             "handed down"
         );
-        let there = fs::metadata(ground.at("plain/there")).unwrap().mode() & 0o7777;
+        let there = ground.meta("plain/there").mode() & 0o7777;
         assert_eq!(there, 0o4711, "it was there before: nobody else may run it");
     }
 }

@@ -158,6 +158,14 @@ impl RootDir {
         self.root().join(path)
     }
 
+    pub(super) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    pub(super) fn meta(&self, path: &str) -> fs::Metadata {
+        fs::metadata(self.at(path)).unwrap()
+    }
+
     pub(super) fn outside(&self) -> PathBuf {
         self.outer.path().join("outside")
     }

@@ -79,7 +79,7 @@ fn what_the_sender_does_not_have_is_deleted() {
         ]
     );
     assert_eq!((report.deleted, report.failed), (7, 0));
-    assert_eq!(fs::metadata(ground.at("d")).unwrap().mtime(), MTIME.seconds);
+    assert_eq!(ground.meta("d").mtime(), MTIME.seconds);
 }
 
 #[test]
