@@ -1,14 +1,14 @@
 //! Receives a tree: compares announced entries with existing files, and writes the wanted ones.
 //!
 //! One thread owns all state, divided by [`Directories`], [`Comparison`], [`Files`], [`Links`] and
-//! [`Outbox`]. It reads batches, examines the existing file of each entry, and
-//! creates directories and links. The I/O threads hash and write contents, and commit small files
+//! [`Outbox`]. It reads batches, examines the existing file of each entry, and creates directories
+//! and links. The I/O threads hash and write contents, and commit small files
 //! in groups ([`commit_group`]). A standalone file is opened as a [`Target`](crate::file::Target).
 //! No file gets its final name before its content is durable, and the receiver reports the end only
 //! when everything is durable.
 //!
 //! A peer cannot reach anything outside the target. The kernel opens directories beneath it without
-//! following symbolic links ([`place`]). Every operation on a name takes a single component in an
+//! following symbolic links ([`dirs`]). Every operation on a name takes a single component in an
 //! open directory.
 //!
 //! Memory is bounded by `MOST_PENDING` and `MOST_UNDECIDED` entries, open directories
@@ -227,9 +227,8 @@ impl Receiver {
                 answer,
             } => self.files.open_standalone(id, offer, options, answer),
             ReceiverInput::StandaloneEnded { id, result } => {
-                if let Some(file) = self.files.on_standalone_ended(id, result) {
-                    self.on_ended(file)?;
-                }
+                let ended = self.files.on_standalone_ended(id, result);
+                ended.into_iter().try_for_each(|file| self.on_ended(file))?;
             }
             ReceiverInput::Job(Completion::Hashed(id, digest)) => {
                 if let Some(candidate) = self.comparison.finish(id, digest) {
@@ -239,14 +238,14 @@ impl Receiver {
             }
             ReceiverInput::Job(Completion::Opened(id, inode)) => self.files.on_opened(id, inode),
             ReceiverInput::Job(Completion::Wrote(pieces)) => {
-                for file in self.files.on_wrote(pieces) {
-                    self.on_ended(file)?;
-                }
+                let failed = self.files.on_wrote(pieces);
+                failed
+                    .into_iter()
+                    .try_for_each(|file| self.on_ended(file))?;
             }
             ReceiverInput::Job(Completion::Committed(results)) => {
-                for file in self.files.on_committed(results) {
-                    self.on_ended(file)?;
-                }
+                let ended = self.files.on_committed(results);
+                ended.into_iter().try_for_each(|file| self.on_ended(file))?;
             }
             ReceiverInput::Stop => return Err(Halt::Stopped),
         }
