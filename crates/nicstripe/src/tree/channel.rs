@@ -87,9 +87,8 @@ pub(crate) enum SenderInput {
     /// Notice that the receiver has all files in place and durable, and has sent all results.
     /// Deletions and failures may still arrive.
     Committed,
-    /// Result of a job of the sender on the I/O threads. Boxed because its type is private to the
-    /// sender.
-    Job(Box<dyn std::any::Any + Send>),
+    /// Result of a job of the sender on the I/O threads.
+    Job(super::sender::Done),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
 }
@@ -120,9 +119,8 @@ pub(crate) enum ReceiverInput {
         id: EntryId,
         result: Result<(), Reason>,
     },
-    /// Result of a job of the receiver on the I/O threads. Boxed because its type is private to the
-    /// receiver.
-    Job(Box<dyn std::any::Any + Send>),
+    /// Result of a job of the receiver on the I/O threads.
+    Job(super::receiver::Completion),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
 }
@@ -236,16 +234,20 @@ pub(crate) type ReceiverRun = TreeRun<Receiving, ReceiverInput, dyn ReceiverChan
 type Run<I, C> = Box<dyn FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<C>) + Send>;
 
 impl<A, I: Send + 'static, C: TreeChannel + ?Sized + 'static> TreeRun<A, I, C> {
-    /// Prepares `run` for a thread of the name `thread`.
+    /// Prepares `run` for a thread of the name `thread`, which drops `held` when the tree has ended.
     pub(super) fn new(
         allowance: A,
         thread: &'static str,
+        held: impl Send + 'static,
         run: impl FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<C>) + Send + 'static,
     ) -> Self {
         Self {
             allowance,
             thread,
-            run: Box::new(run),
+            run: Box::new(move |inputs, handle, pool, channel| {
+                run(inputs, handle, pool, channel);
+                drop(held);
+            }),
         }
     }
 

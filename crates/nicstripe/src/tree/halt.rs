@@ -13,6 +13,14 @@ pub(super) enum Halt {
     Failed(FileError),
 }
 
+/// Returns the error for a protocol violation by the peer, a sender, from the function.
+macro_rules! breach {
+    ($($what:tt)*) => {
+        return Err($crate::tree::halt::Halt::protocol(format!($($what)*)))
+    };
+}
+pub(super) use breach;
+
 impl Halt {
     /// Creates the error for a protocol violation by the peer, a sender.
     pub(super) fn protocol(what: impl Into<String>) -> Self {

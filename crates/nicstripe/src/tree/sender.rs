@@ -30,10 +30,11 @@ use nicstripe_proto::{
     },
 };
 
+pub(crate) use self::reads::Done;
 use self::{
     ledger::{Announced, Kind, Ledger, LedgerError},
     outlet::Outlet,
-    reads::{Done, ReadRequest, Reads, open_standalone},
+    reads::{ReadRequest, Reads, open_standalone},
 };
 use super::{
     allowance::Sending,
@@ -72,10 +73,8 @@ impl SenderRequest {
         SenderRun::new(
             self.allowance,
             "nicstripe-send",
-            move |inputs, handle, pool, channel| {
-                run(self, inputs, handle, pool, channel);
-                drop(held);
-            },
+            held,
+            move |inputs, handle, pool, channel| run(self, inputs, handle, pool, channel),
         )
     }
 }

@@ -284,15 +284,10 @@ fn a_tree_is_the_same_there_and_copied_again_nothing_is_sent() {
     let (_dir, source, target) = ground();
     plant(&source);
     let first = copy(&source, &target, &keeping());
-    assert_eq!(
-        (
-            first.files,
-            first.directories,
-            first.symlinks,
-            first.hard_links
-        ),
-        (120, 43, 40, 40)
-    );
+    assert_eq!(first.files, 120);
+    assert_eq!(first.directories, 43);
+    assert_eq!(first.symlinks, 40);
+    assert_eq!(first.hard_links, 40);
     assert_eq!(all_in(&source), all_in(&target));
     for rules in [
         keeping(),
@@ -400,10 +395,9 @@ fn many_directories_of_one_file_each_are_copied_twice() {
             ..keeping()
         },
     );
-    assert_eq!(
-        (second.files, second.directories, second.failed),
-        (300, 0, 0)
-    );
+    assert_eq!(second.files, 300);
+    assert_eq!(second.directories, 0);
+    assert_eq!(second.failed, 0);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl CommitGroup {
 }
 
 #[derive(Debug)]
-pub(super) struct Committed {
+pub(crate) struct Committed {
     pub(super) id: EntryId,
     /// Result of the commit; an error comes with the verb for the failed operation.
     pub(super) result: Result<(), (&'static str, io::Error)>,

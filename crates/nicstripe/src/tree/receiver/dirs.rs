@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::fs::{OFlags, fstat};
 
 use crate::file::{
-    Barred, creation_mask, has_exact_names, inode_of, most_directories, open_confined,
+    Barred, creation_mask, has_exact_names, inode_of, most_directories, open_confined, umask,
 };
 
 /// Root directory of a received tree. No name can lead out of it.
@@ -30,6 +30,7 @@ pub(super) struct RootDir {
     seed: RandomState,
     /// Open directories, oldest first; `None` after `close_all`.
     open: Mutex<Option<VecDeque<Arc<TreeDir>>>>,
+    umask: u32,
 }
 
 impl RootDir {
@@ -39,6 +40,7 @@ impl RootDir {
             dir: dir.map(Arc::new),
             seed: RandomState::new(),
             open: Mutex::new(Some(VecDeque::new())),
+            umask: umask(),
         })
     }
 
@@ -227,12 +229,12 @@ impl TreeDir {
         Ok(dir)
     }
 
-    /// Returns the permission bits that new entries in the directory do not get; `umask` is the
-    /// process's own.
-    pub(super) fn creation_mask(self: &Arc<Self>, umask: u32) -> u32 {
+    /// Returns the permission bits that new entries in the directory do not get.
+    pub(super) fn creation_mask(self: &Arc<Self>) -> u32 {
         let known = self.state.lock().mask;
         known.unwrap_or_else(|| {
             // A directory that cannot be opened gets no entries.
+            let umask = self.ground.umask;
             let mask = self.open().map_or(umask, |dir| creation_mask(&*dir, umask));
             self.state.lock().mask = Some(mask);
             mask

@@ -1,275 +1,193 @@
-//! Links at the receiver: symbolic links, which are never followed, and hard links to files of the
-//! tree.
+//! Hard links at the receiver, and the files to which they may refer.
 
 use std::{
-    ffi::{OsStr, OsString},
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    hash::{BuildHasher, RandomState},
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    sync::Arc,
+    os::fd::OwnedFd,
+    rc::Rc,
 };
 
 use nicstripe_proto::{
-    FailCode, Name,
+    Name,
     tree::{Entry, EntryId, Existing, Verdict},
 };
-use rustix::fs::{AtFlags, FileType, Stat, linkat, statat, symlinkat};
+use rustix::fs::{AtFlags, Stat, linkat};
 
 use super::{
-    Halt, Leaf, Receiver,
-    files::look_at,
-    placing::{only_adds, prepare_link, replaced},
+    context::{Context, Held},
+    directories::Directories,
+    leaf::Leaf,
+    placing::{only_adds, put_in_place, replaced},
 };
-use crate::{
-    file::{Attributes, FileError, Inode, check_sought, inode_of},
-    tree::metadata::node_of,
-};
+use crate::file::{FileError, Inode, inode_of};
 
-/// Hard link that waits until its file is decided or in place.
+/// Announced hard link.
 #[derive(Debug)]
 pub(super) struct Link {
-    entry: Entry,
-    leaf: Leaf,
-    to: EntryId,
-    path: Name,
+    pub(super) entry: Entry,
+    pub(super) leaf: Leaf,
+    pub(super) to: EntryId,
+    pub(super) path: Name,
     /// Verdict already sent for the link; `None` while the file itself is undecided.
-    verdict: Option<Verdict>,
+    pub(super) verdict: Option<Verdict>,
 }
 
-impl Receiver {
-    pub(super) fn on_symlink(
-        &mut self,
-        entry: Entry,
-        leaf: Leaf,
-        target: &[u8],
-    ) -> Result<(), Halt> {
-        self.place(
-            entry,
-            leaf,
-            "make symbolic link",
-            |_, _, _, _| Ok(()),
-            |receiver, entry, leaf, verdict| {
-                receiver.link_symbolically(entry, leaf, target, verdict)
-            },
-        )
+/// Hard links that wait for their file, and the fate of the files.
+pub(super) struct Links {
+    context: Rc<Context>,
+    /// Links that wait until their file is decided or in place, by the file's ID.
+    waiting: HashMap<EntryId, Vec<(Link, Held)>>,
+    /// Number of waiting links.
+    count: usize,
+    failed: HashSet<EntryId>,
+    placed: PlacedInodes,
+}
+
+/// Set of the entries to which hard links may refer, each with the inode that the receiver placed
+/// for it, so that a link cannot refer to any other file.
+///
+/// Stores a keyed 64-bit hash of each pair, about 16 bytes. The key is random, so a peer cannot
+/// choose an entry that collides with another file.
+#[derive(Debug, Default)]
+struct PlacedInodes {
+    seed: RandomState,
+    hashes: HashSet<u64>,
+}
+
+impl Links {
+    pub(super) fn new(context: Rc<Context>) -> Self {
+        Self {
+            context,
+            waiting: HashMap::new(),
+            count: 0,
+            failed: HashSet::new(),
+            placed: PlacedInodes::default(),
+        }
     }
 
-    fn link_symbolically(
+    /// Returns the number of waiting links.
+    pub(super) fn waiting(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn wait(&mut self, link: Link) {
+        self.count += 1;
+        let held = self.context.memory.hold(0, link.entry.footprint());
+        self.waiting.entry(link.to).or_default().push((link, held));
+    }
+
+    /// Removes and returns the links that wait for a file.
+    pub(super) fn take(&mut self, to: EntryId) -> impl Iterator<Item = Link> + use<> {
+        let links = self.waiting.remove(&to).unwrap_or_default();
+        self.count -= links.len();
+        links.into_iter().map(|(link, _)| link)
+    }
+
+    /// Records a file that failed, to which links cannot refer.
+    pub(super) fn on_failed(&mut self, id: EntryId) {
+        self.failed.insert(id);
+    }
+
+    pub(super) fn has_failed(&self, id: EntryId) -> bool {
+        self.failed.contains(&id)
+    }
+
+    /// Records the inode of a file that is in place, if links to it may follow.
+    pub(super) fn on_placed(&mut self, entry: &Entry, inode: Inode) {
+        if entry.linked && self.context.request.rules.hard_links {
+            self.on_received(entry.id, inode);
+        }
+    }
+
+    /// Records the inode of a file to which links may follow.
+    pub(super) fn on_received(&mut self, id: EntryId, inode: Inode) {
+        let hash = self.placed.hash(id, inode);
+        self.placed.hashes.insert(hash);
+    }
+
+    /// Returns the verdict for a link whose file is not in place.
+    pub(super) fn foresee(
         &self,
-        entry: &Entry,
-        leaf: &Leaf,
-        target: &[u8],
-        verdict: Verdict,
-    ) -> io::Result<Inode> {
-        let dir = leaf.parent.open()?;
-        let target = OsStr::from_bytes(target);
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.mask_of(leaf))
-            .privileged(self.request.privileged);
-        let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
-        // New links too: a link with its name but not its time would count as the same in the next
-        // run.
-        self.put_in_place(
-            &dir,
-            &leaf.name,
-            verdict == Verdict::Replace,
-            make,
-            prepare_link(&attributes, target),
-        )
+        link: &Link,
+        directories: &mut Directories,
+    ) -> Result<Verdict, FileError> {
+        let request = &self.context.request;
+        let existing = directories
+            .look(&link.leaf)
+            .map_err(|error| link.leaf.error("look for", error))?;
+        let existing = existing.as_ref();
+        let file = || directories.find_file(&link.path);
+        if request.rules.dry_run && file().is_ok_and(|(.., file)| is_same(existing, &file)) {
+            return Ok(Verdict::Same);
+        }
+        let verdict = self.verdict(existing);
+        if verdict == Verdict::Replace && request.append_only && !request.rules.dry_run {
+            return Err(only_adds(&link.leaf));
+        }
+        Ok(verdict)
     }
 
-    pub(super) fn on_hard_link(
-        &mut self,
-        entry: Entry,
-        leaf: Leaf,
-        to: EntryId,
-        path: Name,
-    ) -> Result<(), Halt> {
-        if !self.request.rules.hard_links {
-            return Err(Halt::protocol(
-                "peer sent a hard link, which was not requested",
-            ));
-        }
-        if to.0 >= entry.id.0 {
-            let what = format!("peer sent a link to entry {to}, which was not announced");
-            return Err(Halt::protocol(what));
-        }
-        // A link shares the attributes of its file.
-        let entry = Entry {
-            xattrs: None,
-            ..entry
-        };
-        self.continue_link(Link {
-            entry,
-            leaf,
-            to,
-            path,
-            verdict: None,
-        })
-    }
-
-    /// Resumes the hard links that waited for a file, once it was decided, is in place, or has
-    /// failed.
-    pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
-        for link in self.links.remove(&to).unwrap_or_default() {
-            self.waiting_links -= 1;
-            self.footprint -= link.entry.footprint();
-            self.continue_link(link)?;
-        }
-        Ok(())
-    }
-
-    fn continue_link(&mut self, mut link: Link) -> Result<(), Halt> {
-        if self.undecided.contains_key(&link.to) {
-            self.wait(link);
-            return Ok(());
-        }
-        if self.failed.contains(&link.to) {
-            let error = link
-                .leaf
-                .error("link", io::Error::other("its target failed"))
-                .with_code(FailCode::Refused);
-            return self.end_link(link, Err(error));
-        }
-        if !self.files.contains_key(&link.to) && !self.request.rules.dry_run {
-            return self.make_link(link);
-        }
-        // The file is still arriving: the link is wanted regardless of the existing file, if that
-        // may be replaced.
-        let existing = match self.look(&link.leaf) {
-            Ok(existing) => existing,
-            Err(error) => {
-                let error = link.leaf.error("look for", error);
-                return self.end_link(link, Err(error));
-            }
-        };
-        let is_same = self.request.rules.dry_run
-            && self
-                .find_file(&link.path)
-                .is_ok_and(|(.., file)| is_same(existing.as_ref(), &file));
-        let verdict = if is_same {
-            Verdict::Same
-        } else {
-            self.link_verdict(existing.as_ref())
-        };
-        if self.request.rules.dry_run || !verdict.is_wanted() {
-            return self.end_link(link, Ok(verdict));
-        }
-        if let Some(error) = self.objection(&link.entry, &link.leaf, verdict) {
-            return self.end_link(link, Err(error));
-        }
-        self.out.decide(link.entry.id, verdict);
-        link.verdict = Some(verdict);
-        self.wait(link);
-        Ok(())
-    }
-
-    fn wait(&mut self, link: Link) {
-        self.waiting_links += 1;
-        self.footprint += link.entry.footprint();
-        self.links.entry(link.to).or_default().push(link);
-    }
-
-    fn link_verdict(&self, existing: Option<&(Existing, Stat)>) -> Verdict {
-        let may_replace = self.request.rules.replace || self.request.rules.update;
+    fn verdict(&self, existing: Option<&(Existing, Stat)>) -> Verdict {
+        let rules = &self.context.request.rules;
         match existing {
             None => Verdict::Create,
             Some((Existing::Directory, _)) => Verdict::Exists,
-            Some(_) if may_replace => Verdict::Replace,
+            Some(_) if rules.replace || rules.update => Verdict::Replace,
             Some(_) => Verdict::Exists,
         }
     }
 
-    fn make_link(&mut self, link: Link) -> Result<(), Halt> {
-        let made = self.try_link(&link);
-        let result = match made {
-            Ok(verdict) if verdict == Verdict::Replace && self.request.append_only => {
-                Err(only_adds(&link.leaf))
-            }
+    /// Creates a link to a file that is in place.
+    pub(super) fn make(
+        &self,
+        link: &Link,
+        directories: &Directories,
+    ) -> Result<Verdict, FileError> {
+        match self.try_make(link, directories) {
+            Ok(Verdict::Replace) if self.context.request.append_only => Err(only_adds(&link.leaf)),
             made => made.map_err(|error| link.leaf.error("link", error)),
-        };
-        self.end_link(link, result)
+        }
     }
 
-    fn try_link(&self, link: &Link) -> io::Result<Verdict> {
-        let (from, name, file) = self.find_file(&link.path)?;
+    fn try_make(&self, link: &Link, directories: &Directories) -> io::Result<Verdict> {
+        let (from, name, file) = directories.find_file(&link.path)?;
         let inode = inode_of(&file);
-        if !self.placed_inodes.contains(link.to, inode) {
+        if !self
+            .placed
+            .hashes
+            .contains(&self.placed.hash(link.to, inode))
+        {
             return Err(io::Error::other("this copy did not place the file"));
         }
-        let dir = link.leaf.parent.open()?;
-        let existing = look_at(&dir, &link.leaf.name)?;
+        let existing = link.leaf.look()?;
         if is_same(existing.as_ref(), &file) {
             return Ok(Verdict::Same);
         }
-        let verdict = self.link_verdict(existing.as_ref());
+        let verdict = self.verdict(existing.as_ref());
         match verdict {
             Verdict::Create => {}
-            Verdict::Replace if !self.request.append_only => {}
+            Verdict::Replace if !self.context.request.append_only => {}
             _ => return Ok(verdict),
         }
+        let dir = link.leaf.parent.open()?;
         let make = |hidden: &OsStr| linkat(&from, &name, &dir, hidden, AtFlags::empty());
         // The path may lead to another file since it was looked up.
         let check = |_: &OwnedFd, stat: &Stat| match inode_of(stat) == inode {
             true => Ok(()),
             false => Err(replaced()),
         };
+        let hidden = self.context.hidden_name(&link.leaf.name);
         let replace = verdict == Verdict::Replace;
-        self.put_in_place(&dir, &link.leaf.name, replace, make, check)?;
+        put_in_place(&dir, &hidden, &link.leaf.name, replace, make, check)?;
         Ok(verdict)
     }
+}
 
-    /// Finds the file of the tree to which a hard link refers. Returns its directory, its name in
-    /// that directory and its metadata.
-    fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
-        check_sought(path)?;
-        let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let dir = top.ground.open_directory(&parent)?;
-        let stat = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let is_node = node_of(kind, &stat)
-            .is_some_and(|node| self.request.rules.nodes && self.may_have(node.kind));
-        if kind != FileType::RegularFile && !is_node {
-            return Err(io::Error::other("its target is not a regular file"));
-        }
-        Ok((Arc::new(dir), name, stat))
-    }
-
-    fn end_link(&mut self, link: Link, result: Result<Verdict, FileError>) -> Result<(), Halt> {
-        let Link {
-            entry,
-            leaf,
-            verdict: announced,
-            ..
-        } = link;
-        let result = match (result, announced) {
-            // The verdict was "wanted", so the link needs a result even if another process created
-            // it meanwhile.
-            (Ok(Verdict::Exists), Some(_)) => {
-                let cause =
-                    io::Error::new(io::ErrorKind::AlreadyExists, "its name was taken meanwhile");
-                Err(leaf.error("link", cause))
-            }
-            (result, _) => result,
-        };
-        let verdict = match (result, announced) {
-            (Err(error), None) => return self.refuse(entry, leaf.shown(), error),
-            (Err(error), Some(_)) => {
-                self.out.fail(Some(entry.id), leaf.shown(), &error)?;
-                return self.settle(entry.parent, true);
-            }
-            (Ok(_), Some(announced)) => announced,
-            (Ok(Verdict::Exists), None) => return self.leave(entry, &leaf),
-            (Ok(verdict), None) => verdict,
-        };
-        self.out.report.hard_links += 1;
-        if !verdict.is_wanted() {
-            return self.skip(entry, &leaf, verdict);
-        }
-        if announced.is_none() {
-            self.out.decide(entry.id, verdict);
-        }
-        self.placed(&entry, &leaf, verdict)
+impl PlacedInodes {
+    fn hash(&self, id: EntryId, inode: Inode) -> u64 {
+        self.seed.hash_one((id.0, inode))
     }
 }
 

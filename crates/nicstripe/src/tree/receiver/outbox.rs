@@ -8,7 +8,10 @@ use std::{
 use nicstripe_proto::{
     FailCode, Name,
     name::printable,
-    tree::{EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict, message::MOST_MESSAGE},
+    tree::{
+        Content, Entry, EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict,
+        message::MOST_MESSAGE,
+    },
 };
 
 use crate::{
@@ -76,6 +79,11 @@ impl Outbox {
         }
     }
 
+    /// Returns the ID of the next entry.
+    pub(super) fn next_entry(&self) -> EntryId {
+        EntryId(self.first_undecided + self.verdicts.len() as u64)
+    }
+
     /// Adds the next entry to the queue; its verdict is still open.
     pub(super) fn expect_verdict(&mut self) {
         self.verdicts.push_back(None);
@@ -98,6 +106,27 @@ impl Outbox {
         if let Some(slot) = index.and_then(|index| self.verdicts.get_mut(index)) {
             *slot = Some(verdict);
         }
+    }
+
+    /// Counts a file that need not be sent in the progress.
+    pub(super) fn skip_file(&mut self, entry: &Entry) {
+        if let Content::File { size, .. } = entry.content {
+            self.progress.files_done += 1;
+            self.progress.skipped_bytes = self.progress.skipped_bytes.saturating_add(size);
+        }
+    }
+
+    /// Counts and reports a file that was received, or would be in a dry run.
+    pub(super) fn copied_file(
+        &mut self,
+        name: Option<Name>,
+        verdict: Verdict,
+        bytes: u64,
+    ) -> Result<(), Halt> {
+        self.report.files += 1;
+        self.report.bytes = self.report.bytes.saturating_add(bytes);
+        self.progress.files_done += 1;
+        self.tell(name, EntryOutcome::Copied { verdict, bytes })
     }
 
     pub(super) fn done(&mut self, id: EntryId) {

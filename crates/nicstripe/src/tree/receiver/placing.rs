@@ -1,7 +1,8 @@
-//! Creation of entries without content: links, FIFOs, socket files and devices.
+//! Creation of entries without content: symbolic links, FIFOs, socket files and devices.
 
 use std::{
     ffi::OsStr,
+    fs::File,
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
@@ -13,160 +14,140 @@ use nicstripe_proto::{
 use rustix::{
     fs::{
         AtFlags, FileType, Mode, OFlags, Stat, fstat, makedev, mknodat, openat, readlinkat,
-        renameat, unlinkat,
+        renameat, symlinkat, unlinkat,
     },
     io::Errno,
-    process::geteuid,
 };
 
-use super::{Halt, Leaf, Receiver};
+use super::{context::Context, leaf::Leaf};
 use crate::{
-    file::{Attributes, FileError, Inode, hidden_name, inode_of, rename_to_free},
-    tree::{metadata::node_of, options::EntryOutcome},
+    file::{Attributes, FileError, Inode, inode_of, open_entry, remove_earlier, rename_to_free},
+    tree::metadata::node_of,
 };
 
-impl Receiver {
-    /// Compares an entry with the existing file, and creates the entry with `make` if it is wanted.
-    /// `keep` updates an existing file that is equal. `operation` is the verb for the creation in
-    /// errors.
-    pub(super) fn place(
-        &mut self,
-        entry: Entry,
-        leaf: Leaf,
-        operation: &'static str,
-        keep: impl FnOnce(&Self, &Entry, &Leaf, &Stat) -> io::Result<()>,
-        make: impl FnOnce(&Self, &Entry, &Leaf, Verdict) -> io::Result<Inode>,
-    ) -> Result<(), Halt> {
-        let Some(candidate) = self.candidate(entry, leaf)? else {
-            return Ok(());
-        };
-        let Some((entry, leaf, verdict)) = self.judge(candidate, keep)? else {
-            return Ok(());
-        };
-        if !self.request.rules.dry_run {
-            match make(self, &entry, &leaf, verdict) {
-                Ok(inode) => self.note_inode(&entry, inode),
-                Err(error) => {
-                    return self.refuse(entry, leaf.shown(), leaf.error(operation, error));
-                }
+/// Creates a wanted link or node; an error comes with the verb for the creation.
+pub(super) fn make(
+    context: &Context,
+    entry: &Entry,
+    leaf: &Leaf,
+    verdict: Verdict,
+) -> Result<Inode, FileError> {
+    let replace = verdict == Verdict::Replace;
+    match &entry.content {
+        Content::Node(node) => {
+            make_node(context, entry, leaf, *node, replace).map_err(|error| ("make", error))
+        }
+        Content::Symlink { target } => {
+            make_symlink(context, entry, leaf, OsStr::from_bytes(target), replace)
+                .map_err(|error| ("make symbolic link", error))
+        }
+        _ => Err(("make", io::ErrorKind::Unsupported.into())),
+    }
+    .map_err(|(operation, error)| leaf.error(operation, error))
+}
+
+fn make_symlink(
+    context: &Context,
+    entry: &Entry,
+    leaf: &Leaf,
+    target: &OsStr,
+    replace: bool,
+) -> io::Result<Inode> {
+    let dir = leaf.parent.open()?;
+    let attributes = context.attributes_of_new(entry, &leaf.parent);
+    // New links too: a link with its name but not its time would count as the same in the next run.
+    put_in_place(
+        &dir,
+        &context.hidden_name(&leaf.name),
+        &leaf.name,
+        replace,
+        |hidden| symlinkat(target, &dir, hidden),
+        prepare_link(&attributes, target),
+    )
+}
+
+fn make_node(
+    context: &Context,
+    entry: &Entry,
+    leaf: &Leaf,
+    node: Node,
+    replace: bool,
+) -> io::Result<Inode> {
+    let dir = leaf.parent.open()?;
+    let attributes = Attributes::of_new(entry, &context.request.rules, leaf.parent.creation_mask());
+    let device = if node.kind.is_device() {
+        makedev(node.major, node.minor)
+    } else {
+        0
+    };
+    // Owner access only, until the owner is set.
+    let make = |hidden: &OsStr| {
+        mknodat(
+            &dir,
+            hidden,
+            file_type_of(node.kind),
+            Mode::RUSR | Mode::WUSR,
+            device,
+        )
+    };
+    let prepare = |object: &OwnedFd, stat: &Stat| {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        check_new(stat, node_of(kind, stat) == Some(node))?;
+        attributes.of_own(stat).apply_to_node(object)
+    };
+    let hidden = context.hidden_name(&leaf.name);
+    put_in_place(&dir, &hidden, &leaf.name, replace, make, prepare)
+}
+
+/// Sets the requested attributes of an existing file or node whose content is unchanged, if they
+/// differ.
+pub(super) fn keep(context: &Context, entry: &Entry, leaf: &Leaf, found: &Stat) -> io::Result<()> {
+    let request = &context.request;
+    let may_change = !request.append_only && !request.rules.dry_run;
+    match &entry.content {
+        Content::File { alone, .. } => {
+            let attributes = context.attributes_of_same(entry, request.rules.checksum);
+            if may_change && (attributes.xattrs.is_some() || attributes.differ(found)) {
+                attributes.apply(open_same(leaf, found)?)?;
+            }
+            if *alone && !request.rules.dry_run {
+                forget_earlier(context, leaf);
             }
         }
-        self.out.decide(entry.id, verdict);
-        match entry.content {
-            Content::Symlink { .. } => self.out.report.symlinks += 1,
-            _ => self.out.report.nodes += 1,
+        Content::Node(_) => {
+            let attributes = Attributes {
+                xattrs: None,
+                ..Attributes::of_same(entry, &request.rules, true)
+            };
+            if may_change && attributes.differ(found) {
+                let node = open_node(&*leaf.parent.open()?, &leaf.name)?;
+                if inode_of(&fstat(&node)?) != inode_of(found) {
+                    return Err(replaced());
+                }
+                attributes.apply_to_node(&node)?;
+            }
         }
-        self.placed(&entry, &leaf, verdict)
+        _ => {}
     }
+    Ok(())
+}
 
-    /// Sends the verdict and the result of an entry that is in place.
-    pub(super) fn placed(
-        &mut self,
-        entry: &Entry,
-        leaf: &Leaf,
-        verdict: Verdict,
-    ) -> Result<(), Halt> {
-        if !self.request.rules.dry_run {
-            self.out.done(entry.id);
-        }
-        self.out
-            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
-        self.settle(entry.parent, false)
+/// Deletes the part file and journal that an earlier attempt left when it was killed right after
+/// its rename.
+fn forget_earlier(context: &Context, leaf: &Leaf) {
+    if let Ok(dir) = leaf.parent.open() {
+        // Fails for an attempt that is still running, whose files stay.
+        let _ = remove_earlier(&dir, &leaf.name, &context.request.peer_key);
     }
+}
 
-    /// Calls [`put_in_place`] with the hidden name of this sender.
-    pub(super) fn put_in_place(
-        &self,
-        dir: &OwnedFd,
-        name: &OsStr,
-        replace: bool,
-        make: impl Fn(&OsStr) -> rustix::io::Result<()>,
-        prepare: impl FnOnce(&OwnedFd, &Stat) -> io::Result<()>,
-    ) -> io::Result<Inode> {
-        let hidden = hidden_name(name, &self.request.peer_key, "part");
-        put_in_place(dir, &hidden, name, replace, make, prepare)
+/// Opens a regular file. Fails if it is not the file that `stat` describes.
+fn open_same(leaf: &Leaf, stat: &Stat) -> io::Result<File> {
+    let file = open_entry(&*leaf.parent.open()?, &leaf.name, OFlags::RDONLY)?;
+    if inode_of(&fstat(&file)?) != inode_of(stat) {
+        return Err(io::Error::other("replaced by another file meanwhile"));
     }
-
-    /// Creates a FIFO, socket file or device, if the sender has the right to.
-    pub(super) fn on_node(&mut self, entry: Entry, leaf: Leaf, node: Node) -> Result<(), Halt> {
-        if !self.request.rules.nodes {
-            return Err(Halt::protocol(
-                "peer sent a FIFO, socket or device, which was not requested",
-            ));
-        }
-        if !self.may_have(node.kind) {
-            return self.leave_out(&entry, &leaf);
-        }
-        self.place(
-            entry,
-            leaf,
-            "make",
-            Self::keep_node,
-            |receiver, entry, leaf, verdict| receiver.make_node(entry, leaf, node, verdict),
-        )
-    }
-
-    /// Returns true if the sender may create a node of this kind. A device requires a privileged
-    /// sender and a receiver that runs as root, because access to a device is equivalent to root.
-    pub(super) fn may_have(&self, kind: NodeKind) -> bool {
-        !kind.is_device() || (self.request.privileged && geteuid().is_root())
-    }
-
-    /// Skips a device that this sender may not create; an existing file of that name stays.
-    fn leave_out(&mut self, entry: &Entry, leaf: &Leaf) -> Result<(), Halt> {
-        self.out.decide(entry.id, Verdict::LeftOut);
-        self.out.report.special += 1;
-        self.failed.insert(entry.id);
-        self.out.tell(leaf.shown(), EntryOutcome::Special)?;
-        self.settle(entry.parent, false)
-    }
-
-    fn make_node(
-        &self,
-        entry: &Entry,
-        leaf: &Leaf,
-        node: Node,
-        verdict: Verdict,
-    ) -> io::Result<Inode> {
-        let dir = leaf.parent.open()?;
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.mask_of(leaf));
-        let device = if node.kind.is_device() {
-            makedev(node.major, node.minor)
-        } else {
-            0
-        };
-        // Owner access only, until the owner is set.
-        let make = |hidden: &OsStr| {
-            mknodat(
-                &dir,
-                hidden,
-                file_type_of(node.kind),
-                Mode::RUSR | Mode::WUSR,
-                device,
-            )
-        };
-        let prepare = |object: &OwnedFd, stat: &Stat| {
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            check_new(stat, node_of(kind, stat) == Some(node))?;
-            attributes.of_own(stat).apply_to_node(object)
-        };
-        self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
-    }
-
-    fn keep_node(&self, entry: &Entry, leaf: &Leaf, found: &Stat) -> io::Result<()> {
-        let attributes = Attributes {
-            xattrs: None,
-            ..Attributes::of_same(entry, &self.request.rules, true)
-        };
-        if !attributes.differ(found) || self.request.append_only || self.request.rules.dry_run {
-            return Ok(());
-        }
-        let node = open_node(&*leaf.parent.open()?, &leaf.name)?;
-        if inode_of(&fstat(&node)?) != inode_of(found) {
-            return Err(replaced());
-        }
-        attributes.apply_to_node(&node)
-    }
+    Ok(file)
 }
 
 /// Returns the error for a peer that may only add files and tries to replace one.
@@ -190,7 +171,7 @@ pub(super) fn only_files(leaf: &Leaf) -> FileError {
 /// A user who may write to the directory can put another object under the hidden name. `prepare`
 /// receives the open object (`O_PATH`), must check that it is the expected one, and then sets its
 /// attributes.
-fn put_in_place(
+pub(super) fn put_in_place(
     dir: &OwnedFd,
     hidden: &OsStr,
     name: &OsStr,
@@ -227,7 +208,7 @@ fn put_in_place(
 
 /// Checks that an object opened by its hidden name is the new one, which has no other name and
 /// `is_alike`.
-pub(super) fn check_new(stat: &Stat, is_alike: bool) -> io::Result<()> {
+fn check_new(stat: &Stat, is_alike: bool) -> io::Result<()> {
     if stat.st_nlink == 1 && is_alike {
         Ok(())
     } else {
@@ -252,7 +233,7 @@ fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
 }
 
 /// Sets the attributes of a new symbolic link, after a check that it is one to `target`.
-pub(super) fn prepare_link<'a>(
+fn prepare_link<'a>(
     attributes: &'a Attributes,
     target: &'a OsStr,
 ) -> impl FnOnce(&OwnedFd, &Stat) -> io::Result<()> + 'a {
@@ -278,7 +259,10 @@ mod tests {
     use std::{fs, os::unix::fs::MetadataExt};
 
     use nicstripe_proto::tree::Owner;
-    use rustix::fs::{CWD, linkat, symlinkat};
+    use rustix::{
+        fs::{CWD, linkat},
+        process::geteuid,
+    };
 
     use super::*;
 
@@ -286,7 +270,7 @@ mod tests {
     fn what_a_local_user_puts_under_the_hidden_name_is_not_given_away() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let dir = OwnedFd::from(fs::File::open(folder.path()).unwrap());
+        let dir = OwnedFd::from(File::open(folder.path()).unwrap());
         let owner = Owner { uid: 1, gid: 1 };
         let attributes = Attributes {
             owner: geteuid().is_root().then_some(owner),

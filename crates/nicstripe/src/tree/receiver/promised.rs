@@ -64,12 +64,10 @@ impl Promised {
             }
         };
         Self {
-            sources: sources.iter().map(source).collect(),
             selection: Selection::of(walk.only.as_deref()),
             recursive: walk.recursive,
             one_file_system: walk.one_file_system,
-            directories: HashMap::new(),
-            missing: None,
+            ..Self::all_of(sources.iter().map(source).collect())
         }
     }
 
@@ -79,8 +77,13 @@ impl Promised {
             label: escaped(&name),
             top: Some(name),
         };
+        Self::all_of(names.map(source).collect())
+    }
+
+    /// Returns sources with all that is in them.
+    fn all_of(sources: Vec<Source>) -> Self {
         Self {
-            sources: names.map(source).collect(),
+            sources,
             selection: Selection::of(None),
             recursive: true,
             one_file_system: false,

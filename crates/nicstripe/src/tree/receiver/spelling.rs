@@ -59,25 +59,12 @@ impl Spellings {
 /// Returns a name in lower case, or in upper case if it has no other letters; `None` if it has no
 /// letters with two cases.
 fn in_other_case(name: &OsStr) -> Option<OsString> {
-    let other: Vec<u8> = match name.to_str() {
-        Some(text) => {
-            let lower = text.to_lowercase();
-            let other = if lower == text {
-                text.to_uppercase()
-            } else {
-                lower
-            };
-            other.into_bytes()
-        }
-        None => {
-            let lower = name.as_bytes().to_ascii_lowercase();
-            if lower == name.as_bytes() {
-                name.as_bytes().to_ascii_uppercase()
-            } else {
-                lower
-            }
-        }
+    let bytes = name.as_bytes();
+    let (lower, upper) = match name.to_str() {
+        Some(text) => (text.to_lowercase().into(), text.to_uppercase().into()),
+        None => (bytes.to_ascii_lowercase(), bytes.to_ascii_uppercase()),
     };
+    let other = if lower == bytes { upper } else { lower };
     let other = OsStr::from_bytes(&other);
     (other != name).then(|| other.to_owned())
 }

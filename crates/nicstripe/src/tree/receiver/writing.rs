@@ -127,7 +127,7 @@ impl Writing {
 }
 
 #[derive(Debug)]
-pub(super) struct Wrote {
+pub(crate) struct Wrote {
     pub(super) id: EntryId,
     /// True for the last piece of its file.
     pub(super) last: bool,

@@ -14,10 +14,13 @@ impl Sender {
             SenderInput::OpenStandalone { id, answer } => self.open_standalone(id, answer),
             SenderInput::StandaloneEnded { id, result } => self.standalone_ended(id, result),
             SenderInput::Committed => self.committed(),
-            SenderInput::Job(job) => {
-                if let Ok(done) = job.downcast() {
-                    self.take_job(*done);
-                }
+            SenderInput::Job(Done::Content(file)) => {
+                self.reads.arrived(file);
+                Ok(())
+            }
+            SenderInput::Job(Done::Digest { id, digest }) => {
+                self.reads.digested();
+                self.digests.insert(id, Some(digest));
                 Ok(())
             }
             SenderInput::Stop => Err(Halt::Stopped),
@@ -46,16 +49,6 @@ impl Sender {
         }
     }
 
-    fn take_job(&mut self, done: Done) {
-        match done {
-            Done::Content(file) => self.reads.arrived(file),
-            Done::Digest { id, digest } => {
-                self.reads.digested();
-                self.digests.insert(id, Some(digest));
-            }
-        }
-    }
-
     fn take_verdicts(&mut self, first: EntryId, verdicts: &[Verdict]) -> Result<(), Halt> {
         for (index, verdict) in verdicts.iter().enumerate() {
             let id = EntryId(first.0.saturating_add(index as u64));
@@ -72,18 +65,28 @@ impl Sender {
         verdict: Verdict,
     ) -> Result<(), Halt> {
         match verdict {
-            Verdict::Create | Verdict::Replace if self.rules.dry_run => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.copied(&announced, verdict)
+            Verdict::Create | Verdict::Replace if !self.rules.dry_run => {
+                return self.on_wanted(id, announced, verdict);
             }
-            Verdict::Create | Verdict::Replace => self.on_wanted(id, announced, verdict),
-            Verdict::Newer if !self.rules.update => Err(protocol(LedgerError::NotAsked(id.0))),
-            Verdict::Same | Verdict::Newer => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.skipped(&announced, verdict)
+            Verdict::Newer if !self.rules.update => {
+                return Err(protocol(LedgerError::NotAsked(id.0)));
+            }
+            Verdict::Refused => {
+                self.outlet.will_not_be_sent(&announced);
+                self.ledger.wait_for_result(id, announced, verdict);
+                return Ok(());
+            }
+            _ => self.ledger.resolve(id, &announced),
+        }
+        match verdict {
+            Verdict::Create | Verdict::Replace => self.outlet.copied(&announced, verdict),
+            Verdict::Same | Verdict::Newer => self.outlet.skipped(&announced, verdict),
+            Verdict::LeftOut => self.outlet.special(announced.name().as_ref()),
+            Verdict::Blocked | Verdict::Refused => {
+                self.outlet.will_not_be_sent(&announced);
+                Ok(())
             }
             Verdict::Exists => {
-                self.ledger.resolve(id, &announced);
                 self.outlet.will_not_be_sent(&announced);
                 let label = announced.location.label();
                 let (code, text) = match announced.kind {
@@ -91,20 +94,6 @@ impl Sender {
                     _ => (FailCode::Exists, format!("\"{label}\" exists and differs")),
                 };
                 self.outlet.failed(Some(&announced), code, text)
-            }
-            Verdict::LeftOut => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.special(announced.name().as_ref())
-            }
-            Verdict::Blocked => {
-                self.ledger.resolve(id, &announced);
-                self.outlet.will_not_be_sent(&announced);
-                Ok(())
-            }
-            Verdict::Refused => {
-                self.outlet.will_not_be_sent(&announced);
-                self.ledger.wait_for_result(id, announced, verdict);
-                Ok(())
             }
         }
     }

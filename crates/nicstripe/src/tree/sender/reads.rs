@@ -35,13 +35,14 @@ pub(super) struct ReadRequest {
 }
 
 /// File of `size` bytes, as the walk found it, that was read.
-pub(super) struct ReadFile {
+pub(crate) struct ReadFile {
     id: EntryId,
     size: u64,
     content: Result<Vec<u8>, FileError>,
 }
 
-pub(super) enum Done {
+/// Result of a read job.
+pub(crate) enum Done {
     Content(ReadFile),
     Digest { id: EntryId, digest: Option<Digest> },
 }
@@ -129,11 +130,11 @@ impl Reads {
             if !stopped.load(Ordering::Relaxed) {
                 let content = read(&request, allow_changing);
                 // Fails if the sender has ended; then the content is not needed.
-                let _ = done.send(SenderInput::Job(Box::new(Done::Content(ReadFile {
+                let _ = done.send(SenderInput::Job(Done::Content(ReadFile {
                     id: request.id,
                     size: request.identity.size,
                     content,
-                }))));
+                })));
             }
         });
     }
@@ -167,7 +168,7 @@ impl Reads {
                     // An error is not reported here: without a digest the file counts as different,
                     // and reading its content fails again.
                     let digest = result.ok();
-                    let _ = done.send(SenderInput::Job(Box::new(Done::Digest { id, digest })));
+                    let _ = done.send(SenderInput::Job(Done::Digest { id, digest }));
                 }
             },
         );
@@ -296,10 +297,7 @@ mod tests {
         assert!(reads.begin(|_| true).is_empty());
         assert_eq!((reads.files as u64, reads.bytes), (MOST >> 20, MOST));
         for _ in 0..100 {
-            let Ok(SenderInput::Job(job)) = jobs.recv() else {
-                panic!("no job")
-            };
-            let Done::Content(file) = *job.downcast().unwrap() else {
+            let Ok(SenderInput::Job(Done::Content(file))) = jobs.recv() else {
                 panic!("no content")
             };
             assert_eq!(

@@ -9,7 +9,7 @@ use std::{
 use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, TreeRules, Verdict, Xattr};
 
 use super::{
-    harness::{MTIME, RootDir, Sending, file},
+    harness::{MTIME, RootDir, Sending, file, with},
     set_mtime,
 };
 use crate::tree::receiver::ReceiverRequest;
@@ -19,20 +19,9 @@ fn modes_are_those_of_the_sender_or_less_the_mask() {
     let mask = crate::file::umask();
     for modes in [true, false] {
         let ground = RootDir::new();
-        let mut sending = ground.start(TreeRules {
-            modes,
-            ..TreeRules::default()
-        });
-        let entry = Entry {
-            mode: 0o1777,
-            ..sending.plain(None, "d", Content::Directory)
-        };
-        let directory = sending.tell(entry);
-        let entry = Entry {
-            mode: 0o466,
-            ..sending.plain(Some(directory), "f", file(1))
-        };
-        let id = sending.tell(entry);
+        let mut sending = ground.start(with(|rules| rules.modes = modes));
+        let directory = sending.with_mode(0o1777, None, "d", Content::Directory);
+        let id = sending.with_mode(0o466, Some(directory), "f", file(1));
         sending.end(directory);
         sending.content(id, b"x");
         sending.report();
@@ -52,35 +41,17 @@ fn attributes_of_what_is_the_same_are_set() {
     fs::create_dir(ground.at("d")).unwrap();
     fs::write(ground.at("d/f"), "x").unwrap();
     set_mtime(&ground.at("d/f"), MTIME);
-    let mut sending = ground.start(TreeRules {
-        modes: true,
-        ..TreeRules::default()
-    });
-    let entry = Entry {
-        mode: 0o500,
-        ..sending.plain(None, "d", Content::Directory)
-    };
-    let directory = sending.tell(entry);
-    let entry = Entry {
-        mode: 0o400,
-        ..sending.plain(Some(directory), "f", file(1))
-    };
-    let id = sending.tell(entry);
+    let mut sending = ground.start(with(|rules| rules.modes = true));
+    let directory = sending.with_mode(0o500, None, "d", Content::Directory);
+    let id = sending.with_mode(0o400, Some(directory), "f", file(1));
     sending.end(directory);
     sending.report();
-    assert_eq!(
-        (sending.verdict(directory), sending.verdict(id)),
-        (Verdict::Same, Verdict::Same)
-    );
+    assert_eq!(sending.verdict(directory), Verdict::Same);
+    assert_eq!(sending.verdict(id), Verdict::Same);
     let [directory, inside] = ["d", "d/f"].map(|path| fs::metadata(ground.at(path)).unwrap());
-    assert_eq!(
-        (
-            directory.mode() & 0o7777,
-            inside.mode() & 0o7777,
-            directory.mtime()
-        ),
-        (0o500, 0o400, MTIME.seconds)
-    );
+    assert_eq!(directory.mode() & 0o7777, 0o500);
+    assert_eq!(inside.mode() & 0o7777, 0o400);
+    assert_eq!(directory.mtime(), MTIME.seconds);
 }
 
 #[test]
@@ -102,10 +73,7 @@ fn extended_attributes_are_kept_and_others_removed() {
         xattr(b"security.nicstripe"),
         xattr(b"trusted.nicstripe"),
     ]);
-    let mut sending = ground.start(TreeRules {
-        xattrs: true,
-        ..TreeRules::default()
-    });
+    let mut sending = ground.start(with(|rules| rules.xattrs = true));
     for own in ["same", "new"] {
         let entry = Entry {
             xattrs: xattrs.clone(),
@@ -147,11 +115,7 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         let owner = is_root.then_some(Owner { uid: 0, gid: 0 });
         let mut sending = start_without_privilege(
             &ground,
-            TreeRules {
-                modes,
-                owners: is_root,
-                ..TreeRules::default()
-            },
+            with(|rules| (rules.modes, rules.owners) = (modes, is_root)),
         );
         for (dir, bits) in [("plain", 0o2755), ("shared", 0o755)] {
             let entry = Entry {
@@ -186,22 +150,19 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         }
         let report = sending.report();
         // Both new directories and their files, the existing directory and the existing file.
-        assert_eq!(
-            (report.stripped, report.failed),
-            (if modes { 6 } else { 0 }, 0)
-        );
+        assert_eq!(report.stripped, if modes { 6 } else { 0 });
+        assert_eq!(report.failed, 0);
         let bits = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7000;
         let sticky = if modes { 0o1000 } else { 0 };
-        assert_eq!(
-            (bits("plain"), bits("plain/new"), bits("plain/file")),
-            (0, sticky, 0)
-        );
+        assert_eq!(bits("plain"), 0);
+        assert_eq!(bits("plain/new"), sticky);
+        assert_eq!(bits("plain/file"), 0);
         assert_eq!(
             (bits("shared"), bits("shared/new"), bits("shared/file")),
             (0o2000, 0o2000 | sticky, 0),
             "handed down"
         );
-        let there = fs::metadata(ground.at("plain/there")).unwrap().mode() & 0o7777;
+        let there = ground.meta("plain/there").mode() & 0o7777;
         assert_eq!(there, 0o4711, "it was there before: nobody else may run it");
     }
 }

@@ -18,8 +18,8 @@ use nicstripe_proto::{
     frame::MAX_PAYLOAD,
     journal::Timestamp,
     tree::{
-        BatchWriter, Content, Entry, EntryFailure, EntryId, Record, TreeMessage, TreeRules,
-        Verdict, batch::RECORD_HEADER, message::MOST_MESSAGE,
+        BatchWriter, Content, Entry, EntryFailure, EntryId, Reason, Record, Special, TreeMessage,
+        TreeRules, Trouble, Verdict, batch::RECORD_HEADER, message::MOST_MESSAGE,
     },
 };
 
@@ -100,9 +100,26 @@ pub(super) struct Sending {
     pub(super) result: Option<Result<TreeReport, FileError>>,
 }
 
-/// Root directory of a received tree, in an outer directory that must stay unchanged.
+/// Returns the default rules with the changes that `set` makes.
+pub(super) fn with(set: impl FnOnce(&mut TreeRules)) -> TreeRules {
+    let mut rules = TreeRules::default();
+    set(&mut rules);
+    rules
+}
+
+/// Root directory of a received tree, in an outer directory that must stay unchanged. Each test
+/// checks that it did.
 pub(super) struct RootDir {
-    pub(super) outer: tempfile::TempDir,
+    outer: tempfile::TempDir,
+    before: BTreeMap<PathBuf, String>,
+}
+
+impl Drop for RootDir {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check_outside("at the end");
+        }
+    }
 }
 
 impl RootDir {
@@ -122,10 +139,15 @@ impl RootDir {
 
     fn within(outer: tempfile::TempDir) -> Self {
         fs::create_dir(outer.path().join("root")).unwrap();
-        fs::create_dir_all(outer.path().join("outside/dir")).unwrap();
+        fs::create_dir_all(outer.path().join("outside/dir/inner")).unwrap();
         fs::write(outer.path().join("outside/dir/secret"), "secret").unwrap();
         fs::write(outer.path().join("outside/file"), "outside").unwrap();
-        Self { outer }
+        let mut ground = Self {
+            outer,
+            before: BTreeMap::new(),
+        };
+        ground.before = ground.snapshot();
+        ground
     }
 
     pub(super) fn root(&self) -> PathBuf {
@@ -134,6 +156,14 @@ impl RootDir {
 
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.root().join(path)
+    }
+
+    pub(super) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    pub(super) fn meta(&self, path: &str) -> fs::Metadata {
+        fs::metadata(self.at(path)).unwrap()
     }
 
     pub(super) fn outside(&self) -> PathBuf {
@@ -164,8 +194,13 @@ impl RootDir {
         Sending::start(self.request(rules))
     }
 
+    /// Checks that nothing outside the root directory has changed.
+    pub(super) fn check_outside(&self, when: &str) {
+        assert_eq!(self.snapshot(), self.before, "{when}");
+    }
+
     /// Returns all files outside the root directory: type, mode, times, content.
-    pub(super) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
+    fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         note(&self.outside(), &mut found);
         let names = fs::read_dir(self.outer.path())
@@ -229,6 +264,29 @@ pub(super) fn file(size: usize) -> Content {
         size: size as u64,
         alone: false,
         digest: None,
+    }
+}
+
+/// Returns the content of a file that is a transfer of its own.
+pub(super) fn alone(size: u64) -> Content {
+    Content::File {
+        size,
+        alone: true,
+        digest: None,
+    }
+}
+
+pub(super) fn hard_link(to: EntryId, path: &str) -> Content {
+    Content::HardLink {
+        to,
+        path: name(path),
+    }
+}
+
+pub(super) fn reason(code: FailCode, text: &str) -> Reason {
+    Reason {
+        code,
+        text: text.into(),
     }
 }
 
@@ -311,11 +369,44 @@ impl Sending {
     }
 
     pub(super) fn directory(&mut self, parent: Option<EntryId>, name: &str) -> EntryId {
+        self.with_mode(0o755, parent, name, Content::Directory)
+    }
+
+    pub(super) fn with_mode(
+        &mut self,
+        mode: u32,
+        parent: Option<EntryId>,
+        name: &str,
+        content: Content,
+    ) -> EntryId {
         let entry = Entry {
-            mode: 0o755,
-            ..self.plain(parent, name, Content::Directory)
+            mode,
+            ..self.plain(parent, name, content)
         };
         self.tell(entry)
+    }
+
+    pub(super) fn trouble(&mut self, name: Option<Name>, label: Option<&str>, reason: Reason) {
+        let label = label.map(Into::into);
+        self.push(&Record::Trouble(Box::new(Trouble {
+            name,
+            reason,
+            label,
+        })));
+    }
+
+    pub(super) fn special(&mut self, path: &str) {
+        let name = name(path);
+        self.push(&Record::Special(Box::new(Special { name })));
+    }
+
+    pub(super) fn abandon(&mut self, id: EntryId) {
+        let reason = reason(FailCode::SourceChanged, "it changed");
+        self.push(&Record::Abandoned { id, reason });
+    }
+
+    pub(super) fn verdicts<const N: usize>(&self, ids: [EntryId; N]) -> [Verdict; N] {
+        ids.map(|id| self.verdict(id))
     }
 
     pub(super) fn tell(&mut self, entry: Entry) -> EntryId {

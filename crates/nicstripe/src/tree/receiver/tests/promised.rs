@@ -3,10 +3,10 @@
 use nicstripe_proto::{
     FailCode,
     message::{TreeSource, WalkRules},
-    tree::{EntryId, Reason, Record, TreeRules, Trouble},
+    tree::{EntryId, TreeRules},
 };
 
-use super::harness::{RootDir, Sending, file, name, symlink};
+use super::harness::{RootDir, Sending, file, name, reason, symlink};
 use crate::tree::filter::Filters;
 use crate::tree::receiver::ReceiverRequest;
 use crate::tree::receiver::promised::Promised;
@@ -230,15 +230,7 @@ fn a_source_that_the_sender_cannot_read_is_told_once() {
     }
     .start(&ground);
     announce(&mut sending, &["a"]);
-    let reason = Reason {
-        code: FailCode::NotFound,
-        text: "no such file".into(),
-    };
-    sending.push(&Record::Trouble(Box::new(Trouble {
-        name: None,
-        reason,
-        label: Some("b".into()),
-    })));
+    sending.trouble(None, Some("b"), reason(FailCode::NotFound, "no such file"));
     assert_eq!(sending.report().failed, 1);
 }
 
