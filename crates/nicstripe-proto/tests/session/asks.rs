@@ -9,7 +9,7 @@ use nicstripe_proto::{
     },
 };
 
-use crate::hostile::Victim;
+use crate::peer::Victim;
 
 fn stat(size: u64) -> ObjectStat {
     ObjectStat {

@@ -7,7 +7,7 @@ use nicstripe_proto::{
     },
 };
 
-use crate::hostile::Victim;
+use crate::peer::Victim;
 
 fn order(run: u32, to_daemon: bool, to_client: bool, paths: &[u16]) -> RunOrder {
     RunOrder {

@@ -4,7 +4,7 @@ use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, Frame, Incoming, Message, Role, Subtree, Transmit,
 };
 
-use crate::hostile::{T, Victim, put};
+use crate::peer::{T, Victim, put};
 
 /// Number of pieces that the receiver has. Every second one of the last `LARGE` pieces is larger.
 const PIECES: u64 = 2000;
