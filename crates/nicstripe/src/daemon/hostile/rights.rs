@@ -1,15 +1,15 @@
 //! Tests of trusted clients whose line in the peers file changes: between handshake and hello, and
 //! during a session.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use nicstripe_proto::{
-    Frame, Message, SessionId,
-    message::{Answer, AnswerKind, Ask, AskKind, CloseCode, RefusalCode},
+    Frame, SessionId,
+    message::{AnswerKind, AskKind, CloseCode, RefusalCode},
 };
 use tempfile::TempDir;
 
-use super::{name, wire::Wire, within};
+use super::{name, peer::Peer, within};
 use crate::{
     CancellationToken, Daemon, DaemonHandle, FailCode,
     facts::Facts,
@@ -90,26 +90,28 @@ impl Guarded {
         fs::rename(&new, self.peers()).unwrap();
     }
 
-    async fn session(&self, identity: &Identity) -> Wire {
-        Wire::session([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), identity).await
+    fn address(&self) -> SocketAddr {
+        ([127, 0, 1, 1], self.port).into()
+    }
+
+    async fn session(&self, identity: &Identity) -> Peer {
+        Peer::session([127, 0, 3, 1], self.address(), identity).await
     }
 
     /// Connects as `client`, and waits until the daemon has checked the key.
-    async fn connect(&self) -> Wire {
-        let wire = Wire::connect(
-            [127, 0, 3, 1],
-            ([127, 0, 1, 1], self.port).into(),
-            &self.client,
-        )
-        .await
-        .unwrap();
+    async fn connect(&self) -> Peer {
+        let connected = Peer::connect([127, 0, 3, 1], self.address(), &self.client).await;
         for _ in 0..200 {
             if self.daemon.metrics().greetings == 0 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        wire
+        connected.unwrap()
+    }
+
+    fn served(&self) -> PathBuf {
+        self.folder.path().join("served")
     }
 }
 
@@ -121,38 +123,27 @@ impl Drop for Guarded {
 
 type Change = fn(&Guarded);
 
-/// Sends a request to the daemon, and returns its answer.
-async fn asked(wire: &mut Wire, ask: AskKind) -> AnswerKind {
-    wire.say(&Message::Ask(Ask { id: 1, ask })).await.unwrap();
-    loop {
-        if let Message::Answer(Answer { id: 1, answer }) = within(wire.message()).await.unwrap() {
-            return answer;
-        }
+async fn sees_file(peer: &mut Peer) -> bool {
+    let stat = AskKind::Stat { name: name("file") };
+    matches!(peer.asked(stat).await, AnswerKind::Stat { .. })
+}
+
+/// Returns the code with which the daemon fails a request.
+async fn failure(peer: &mut Peer, kind: AskKind) -> Option<FailCode> {
+    match peer.asked(kind).await {
+        AnswerKind::Failed { code, .. } => Some(code),
+        _ => None,
     }
 }
 
-async fn sees_file(wire: &mut Wire) -> bool {
-    matches!(
-        asked(wire, AskKind::Stat { name: name("file") }).await,
-        AnswerKind::Stat { .. }
-    )
-}
-
 /// Answers heartbeats until the daemon closes the session. Returns the close code.
-async fn closed(wire: &mut Wire) -> CloseCode {
+async fn closed(peer: &mut Peer) -> CloseCode {
     loop {
-        match within(wire.next()).await.unwrap() {
-            Frame::Close { code } => return CloseCode::from_u32(code),
-            Frame::Heartbeat { sent_us, .. } => {
-                let _ = wire
-                    .send(&Frame::Heartbeat {
-                        sent_us: 1,
-                        echo_us: sent_us,
-                    })
-                    .await;
-            }
-            _ => {}
+        let frame = within(peer.next()).await.unwrap();
+        if let Frame::Close { code } = frame {
+            return CloseCode::from_u32(code);
         }
+        let _ = peer.react(&frame).await;
     }
 }
 
@@ -189,16 +180,10 @@ async fn a_hello_gets_the_rights_of_its_moment_and_not_those_of_the_handshake() 
     let guarded = Guarded::new("").await;
     let mut late = guarded.connect().await;
     guarded.allow(Some(&guarded.jailed("read-only,")));
-    late.greet(SessionId([1; 16]), true).await.unwrap().unwrap();
+    assert_eq!(late.refused(SessionId([1; 16]), true).await, None);
     assert!(!sees_file(&mut late).await);
     let make = AskKind::MakeDir { name: name("a") };
-    assert!(matches!(
-        asked(&mut late, make).await,
-        AnswerKind::Failed {
-            code: FailCode::Refused,
-            ..
-        }
-    ));
+    assert_eq!(failure(&mut late, make).await, Some(FailCode::Refused));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,11 +191,8 @@ async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
     let facts = |offset| AskKind::Facts { offset };
     let guarded = Guarded::new("").await;
     let mut client = guarded.session(&guarded.client).await;
-    assert!(matches!(
-        asked(&mut client, facts(1)).await,
-        AnswerKind::Failed { .. }
-    ));
-    let AnswerKind::Facts { part, more: false } = asked(&mut client, facts(0)).await else {
+    assert!(failure(&mut client, facts(1)).await.is_some());
+    let AnswerKind::Facts { part, more: false } = client.asked(facts(0)).await else {
         panic!("facts of a small machine fit into one part");
     };
     let told = Facts::from_json(&part).unwrap();
@@ -220,13 +202,10 @@ async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
     );
     let guarded = Guarded::new("no-facts").await;
     let mut client = guarded.session(&guarded.client).await;
-    assert!(matches!(
-        asked(&mut client, facts(0)).await,
-        AnswerKind::Failed {
-            code: FailCode::Refused,
-            ..
-        }
-    ));
+    assert_eq!(
+        failure(&mut client, facts(0)).await,
+        Some(FailCode::Refused)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,15 +244,9 @@ async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
     guarded.write("read-olny nicstripe-ed25519 AAAA\n");
     guarded.daemon.reload_peers();
     assert!(sees_file(&mut client).await);
-    assert!(
-        guarded
-            .connect()
-            .await
-            .greet(SessionId([2; 16]), true)
-            .await
-            .is_err(),
-        "but no new one is let in"
-    );
+    let mut new = guarded.connect().await;
+    let greeted = new.greet(SessionId([2; 16]), true).await;
+    assert!(greeted.is_err(), "but no new one is let in");
     guarded.allow(None);
     guarded.daemon.reload_peers();
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
@@ -283,20 +256,10 @@ async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
 async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() {
     let guarded = Guarded::new("").await;
     let mut client = guarded.connect().await;
-    client
-        .greet(SessionId([1; 16]), true)
-        .await
-        .unwrap()
-        .unwrap();
+    assert_eq!(client.refused(SessionId([1; 16]), true).await, None);
     let mut second = guarded.connect().await;
     guarded.allow(Some("read-only"));
-    assert!(
-        second
-            .greet(SessionId([1; 16]), false)
-            .await
-            .unwrap()
-            .is_err()
-    );
+    assert!(second.refused(SessionId([1; 16]), false).await.is_some());
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
 }
 
@@ -304,7 +267,7 @@ async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() 
 async fn no_peer_moves_the_root_of_another_out_of_what_is_served() {
     for exists in [true, false] {
         let guarded = Guarded::new("").await;
-        let (jail, served) = (name("jail"), guarded.folder.path().join("served"));
+        let (jail, served) = (name("jail"), guarded.served());
         fs::write(guarded.folder.path().join("file"), "secret").unwrap();
         if !exists {
             fs::remove_dir(served.join("jail")).unwrap();
@@ -319,25 +282,25 @@ async fn no_peer_moves_the_root_of_another_out_of_what_is_served() {
                 to: name("aside"),
                 replace: false,
             };
-            assert_eq!(asked(&mut other, rename).await, AnswerKind::Done);
+            assert_eq!(other.asked(rename).await, AnswerKind::Done);
         }
         std::os::unix::fs::symlink("..", served.join("jail")).unwrap();
         let mut late = guarded.connect().await;
-        let refused = late.greet(SessionId([1; 16]), true).await.unwrap();
-        assert_eq!(refused.err(), Some(RefusalCode::Storage), "{exists}");
+        let refused = late.refused(SessionId([1; 16]), true).await;
+        assert_eq!(refused, Some(RefusalCode::Storage), "{exists}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_served_directory_that_was_replaced_is_refused_until_the_daemon_reloads() {
     let guarded = Guarded::new("").await;
-    let served = guarded.folder.path().join("served");
+    let served = guarded.served();
     assert!(sees_file(&mut guarded.session(&guarded.other).await).await);
     fs::rename(&served, guarded.folder.path().join("before")).unwrap();
     fs::create_dir(&served).unwrap();
     let mut late = guarded.connect().await;
-    let refused = late.greet(SessionId([1; 16]), true).await.unwrap();
-    assert_eq!(refused.err(), Some(RefusalCode::Storage));
+    let refused = late.refused(SessionId([1; 16]), true).await;
+    assert_eq!(refused, Some(RefusalCode::Storage));
     guarded.daemon.reload_peers();
     fs::write(served.join("file"), "new").unwrap();
     assert!(sees_file(&mut guarded.session(&guarded.other).await).await);

@@ -10,12 +10,12 @@ use tokio::{
 
 use super::{
     Stage,
-    wire::{Wire, tcp},
+    peer::{Peer, tcp},
     within,
 };
 use crate::{
     Limits,
-    trust::Identity,
+    trust::{Identity, random::random_bytes},
     wire::{stream::StreamEnd, tls::TlsError},
 };
 
@@ -91,9 +91,7 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
     );
 
     // A trusted key does not extend the time.
-    let mut silent = Wire::connect([127, 0, 2, 2], stage.address(), &stage.client)
-        .await
-        .unwrap();
+    let mut silent = stage.connect(&stage.client).await;
     let begun = Instant::now();
     assert!(silent.next().await.is_err());
     assert!(
@@ -129,14 +127,10 @@ async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
     let stage = Stage::new().await;
     for attempt in 0..200 {
         let stranger = Identity::generate().unwrap();
-        let mut wire = Wire::connect([127, 0, 2, 1 + attempt % 8], stage.address(), &stranger)
-            .await
-            .unwrap();
-        let refused = wire
-            .greet(SessionId([7; 16]), true)
-            .await
-            .map(drop)
-            .unwrap_err();
+        let from = [127, 0, 2, 1 + attempt % 8];
+        let connected = Peer::connect(from, stage.address(), &stranger).await;
+        let greeted = connected.unwrap().greet(SessionId([7; 16]), true).await;
+        let refused = greeted.map(drop).unwrap_err();
         assert!(
             matches!(refused, StreamEnd::Tls(TlsError::KeyRefused(_))),
             "{refused:?}"
@@ -149,33 +143,21 @@ async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
 async fn a_session_is_joined_by_its_own_key_alone_and_never_by_a_guess() {
     let stage = Stage::new().await;
     let session = SessionId([42; 16]);
-    let mut owner = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-        .await
-        .unwrap();
-    owner.greet(session, true).await.unwrap().unwrap();
-    for new in [false, true] {
-        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
-            .await
-            .unwrap();
+    let mut owner = stage.connect(&stage.client).await;
+    assert_eq!(owner.refused(session, true).await, None);
+    let guesses = (0..200).map(|_| (SessionId(random_bytes()), false));
+    for (guess, new) in [(session, false), (session, true)]
+        .into_iter()
+        .chain(guesses)
+    {
+        let mut other = stage.connect(&stage.other).await;
         assert_eq!(
-            other.greet(session, new).await.unwrap().unwrap_err(),
-            RefusalCode::UnknownSession
+            other.refused(guess, new).await,
+            Some(RefusalCode::UnknownSession)
         );
     }
-    for _ in 0..200 {
-        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
-            .await
-            .unwrap();
-        let guess = SessionId(crate::trust::random::random_bytes());
-        assert_eq!(
-            other.greet(guess, false).await.unwrap().unwrap_err(),
-            RefusalCode::UnknownSession
-        );
-    }
-    let mut again = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-        .await
-        .unwrap();
-    assert!(again.greet(session, false).await.unwrap().is_ok());
+    let mut again = stage.connect(&stage.client).await;
+    assert_eq!(again.refused(session, false).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,28 +168,19 @@ async fn one_peer_does_not_take_all_sessions() {
         ..Limits::default()
     })
     .await;
-    let new = async |identity: &Identity| {
-        let mut wire = Wire::connect([127, 0, 0, 1], stage.address(), identity)
-            .await
-            .unwrap();
-        let greeted = wire
-            .greet(SessionId(crate::trust::random::random_bytes()), true)
-            .await
-            .unwrap();
-        greeted.map(|_| wire)
-    };
-    let _held = [
-        new(&stage.other).await.unwrap(),
-        new(&stage.other).await.unwrap(),
-    ];
-    assert_eq!(
-        new(&stage.other).await.map(drop).unwrap_err(),
-        RefusalCode::TooManySessions
-    );
-    let _own = [
-        new(&stage.client).await.unwrap(),
-        new(&stage.client).await.unwrap(),
-    ];
+    let mut held = Vec::new();
+    for (identity, refused) in [
+        (&stage.other, None),
+        (&stage.other, None),
+        (&stage.other, Some(RefusalCode::TooManySessions)),
+        (&stage.client, None),
+        (&stage.client, None),
+    ] {
+        let mut peer = stage.connect(identity).await;
+        let session = SessionId(random_bytes());
+        assert_eq!(peer.refused(session, true).await, refused);
+        held.extend(refused.is_none().then_some(peer));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -218,26 +191,18 @@ async fn connections_of_peers_are_limited_too_and_given_back() {
         ..Limits::default()
     })
     .await;
-    let first = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
-    let _second = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
-    let mut third = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-        .await
-        .unwrap();
+    let first = stage.session(&stage.client).await;
+    let _second = stage.session(&stage.client).await;
+    let mut third = stage.connect(&stage.client).await;
     assert_eq!(
-        third
-            .greet(SessionId([1; 16]), true)
-            .await
-            .unwrap()
-            .unwrap_err(),
-        RefusalCode::TooManySessions
+        third.refused(SessionId([1; 16]), true).await,
+        Some(RefusalCode::TooManySessions)
     );
     drop(first);
     let begun = Instant::now();
     loop {
-        let mut next = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-            .await
-            .unwrap();
-        if next.greet(SessionId([2; 16]), true).await.unwrap().is_ok() {
+        let mut next = stage.connect(&stage.client).await;
+        if next.refused(SessionId([2; 16]), true).await.is_none() {
             break;
         }
         assert!(
