@@ -47,11 +47,24 @@ async fn with_paths(paths: usize) -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out() {
+async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out_and_gives_them_back() {
     let stage = with_paths(16).await;
-    let held = sessions_of_other(&stage, 24).await;
+    let mut held = sessions_of_other(&stage, 24).await;
     assert_eq!(held.len(), 8, "half of them");
     stage.still_serves("file").await;
+    let mut ninth = stage.connect(&stage.other).await;
+    assert_eq!(
+        ninth.refused(SessionId([1; 16]), true).await,
+        Some(RefusalCode::TooManySessions)
+    );
+    drop(held.pop());
+    let released = async {
+        while sessions_of_other(&stage, 1).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let released = tokio::time::timeout(Duration::from_secs(20), released).await;
+    assert!(released.is_ok(), "its place was not released");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,9 +103,10 @@ async fn a_session_gives_way_to_a_key_that_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_for_want_of_a_place_says_how_many_there_are() {
-    let stage = with_sessions(8, 2).await;
-    let _held = sessions_of_other(&stage, 2).await;
+async fn one_peer_does_not_take_all_sessions_and_learns_how_many_it_may_have() {
+    let stage = with_sessions(4, 2).await;
+    let held = sessions_of_other(&stage, 2).await;
+    assert_eq!(held.len(), 2);
     let mut third = stage.connect(&stage.other).await;
     let hello = minicbor::to_vec(hello(SessionId([7; 16]), true)).unwrap();
     third.send(&Frame::Hello(hello)).await.unwrap();
@@ -104,6 +118,8 @@ async fn a_refusal_for_want_of_a_place_says_how_many_there_are() {
         (refusal.code, refusal.most),
         (RefusalCode::TooManySessions, Some(2))
     );
+    let _own = stage.session(&stage.client).await;
+    let _second = stage.session(&stage.client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
