@@ -29,8 +29,8 @@ use tempfile::TempDir;
 
 use self::peer::Peer;
 use crate::{
-    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest, Error, Limits, Name,
-    Report,
+    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, DaemonHandle, Digest, Error,
+    Limits, Name, Report,
     file::options::CopyOptions,
     trust::{Identity, Peers, PublicLine},
 };
@@ -44,6 +44,7 @@ pub(crate) struct Stage {
     client: Identity,
     /// Second identity that the daemon trusts, for peers that misbehave.
     other: Identity,
+    handle: DaemonHandle,
     shutdown: CancellationToken,
 }
 
@@ -69,7 +70,7 @@ impl Stage {
             .listen(vec!["127.0.1.1:0".parse().unwrap()]);
         let bound = built(builder).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
-        let shutdown = CancellationToken::new();
+        let (handle, shutdown) = (bound.handle(), CancellationToken::new());
         tokio::spawn(bound.run(shutdown.clone()));
         Self {
             root,
@@ -78,6 +79,7 @@ impl Stage {
             daemon,
             client,
             other,
+            handle,
             shutdown,
         }
     }
