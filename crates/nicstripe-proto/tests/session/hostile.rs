@@ -9,11 +9,10 @@ use nicstripe_proto::{
     grid::MOST_SIZE,
     message::{Accept, Committed, Holes, Keep, Values},
 };
-use nicstripe_sim::Rng;
 
 use crate::peer::{
     FULL, P, SIZE, Says, T, Victim, accept, acceptance, ack, cancel, chunk, committed, complete,
-    credit, get, number, offer, put, put_with, verdict, window,
+    credit, get, offer, put, put_with, verdict, window,
 };
 
 const UNKNOWN: TransferId = TransferId(99);
@@ -487,54 +486,4 @@ fn a_peer_that_is_gone_has_nothing_hashed() {
         .session
         .handle_path_lost(P, PathLoss::Reset, victim.now);
     assert_eq!(victim.session.poll_compare(), None);
-}
-
-#[test]
-fn random_frames_never_panic_and_leave_the_sessions_books_right() {
-    for seed in 0..400 {
-        let mut rng = Rng::new(seed);
-        let is_sender = seed % 2 == 0;
-        let mut victim = if is_sender {
-            Victim::sending()
-        } else {
-            Victim::receiving()
-        };
-        for _ in 0..60 {
-            let heard = match rng.below(9) {
-                0 => victim.say(ack(number(&mut rng), number(&mut rng))),
-                1 => victim.say(credit(number(&mut rng))),
-                2 => {
-                    let next = number(&mut rng);
-                    victim.say(Frame::ControlAck { next })
-                }
-                3 => {
-                    let len = if rng.below(5) == 0 { 1 } else { FULL };
-                    victim.say(chunk(rng.below(9), len))
-                }
-                4 => victim.say(accept(TransferId(rng.below(3) as u32))),
-                5 => victim.say(Message::Offer(offer(TransferId(rng.below(3) as u32)))),
-                6 => {
-                    let body = (0..rng.below(40)).map(|_| rng.next_u64() as u8).collect();
-                    let frame = victim.control(body);
-                    victim.say(frame)
-                }
-                7 => {
-                    victim.now += Duration::from_millis(rng.below(300));
-                    Ok(())
-                }
-                _ => {
-                    let (sent_us, echo_us) = (number(&mut rng), number(&mut rng));
-                    victim.say(Frame::Heartbeat { sent_us, echo_us })
-                }
-            };
-            drop(heard);
-            victim.session.handle_timeout(victim.now);
-            victim.drain();
-            // A victim that receives a file has written none of it.
-            let most = if is_sender { SIZE } else { 0 };
-            assert!(victim.delivered() <= most, "seed {seed}");
-            let held = victim.held_chunks();
-            assert!(held <= 32, "seed {seed}: {held}");
-        }
-    }
 }

@@ -1,7 +1,10 @@
-//! Tests with hostile peers that violate the rules of pipes, batches and send windows.
+//! Tests with hostile peers that violate the rules of pipes, batches and send windows, or that send
+//! random frames.
+
+use std::time::Duration;
 
 use nicstripe_proto::{
-    Acceptance, ChainingValue, ChunkId, Digest, Event, FailCode, Incoming, Message, Name,
+    Acceptance, ChainingValue, ChunkId, Digest, Event, FailCode, Frame, Incoming, Message, Name,
     PathError, Role, TransferId,
     frame::MAX_CONTROL,
     grid::MOST_SIZE,
@@ -11,8 +14,8 @@ use nicstripe_proto::{
 use nicstripe_sim::Rng;
 
 use crate::peer::{
-    FULL, P, SIZE, T, Victim, accept, acceptance, ack, chunk, complete, credit, end, get, get_tree,
-    header, number, put, put_of, put_tree, verdict, window,
+    FULL, P, SIZE, Says, T, Victim, accept, acceptance, ack, chunk, complete, credit, end, get,
+    get_tree, header, number, offer, put, put_of, put_tree, verdict, window,
 };
 
 impl Victim {
@@ -353,56 +356,83 @@ fn the_longest_messages_of_trees_fit_in_a_control_message() {
 }
 
 #[test]
-fn random_frames_never_panic_and_keep_no_more_than_the_window() {
-    for seed in 0..600 {
+fn random_frames_never_panic_and_leave_the_sessions_books_right() {
+    for seed in 0..1000 {
         let mut rng = Rng::new(seed);
         let room = 1 + rng.below(9);
-        let mut victim = match seed % 4 {
-            0 => Victim::piped(None),
-            1 => Victim::piped(Some(room)),
-            2 => Victim::taking_batches(room),
-            _ => Victim::giving(),
+        let mut victim = match seed % 6 {
+            0 => Victim::sending(),
+            1 => Victim::giving(),
+            2 => Victim::receiving(),
+            3 => Victim::piped(None),
+            4 => Victim::piped(Some(room)),
+            _ => Victim::taking_batches(room),
         };
+        let (is_sender, has_room) = (seed % 6 < 2, seed % 6 > 3);
         let (mut arrived, mut kept, mut taken) = (Vec::new(), 0, 0);
+        let mut most = if is_sender { SIZE } else { 0 };
         for _ in 0..80 {
-            match rng.below(10) {
-                0..=3 => {
+            match rng.below(14) {
+                0..=4 => {
                     let len = [1, 5, FULL - 1, FULL, FULL][rng.below(5) as usize];
                     let header = header(number(&mut rng), len, rng.below(6) == 0);
                     if let Ok(Incoming::Write { .. }) = victim.hear(header) {
                         arrived.push(header);
                     }
                 }
-                4 | 5 if !arrived.is_empty() => {
+                5 | 6 if !arrived.is_empty() => {
                     let header = arrived.swap_remove(rng.below(arrived.len() as u64) as usize);
-                    match rng.below(4) {
-                        0 => victim.session.handle_chunk_unwritten(P, T, header.chunk),
-                        _ => kept += u64::from(victim.written(&header)),
+                    if rng.below(4) == 0 {
+                        victim.session.handle_chunk_unwritten(P, T, header.chunk);
+                    } else if victim.written(&header) {
+                        kept += 1;
+                        most += u64::from(header.len);
                     }
                 }
-                6 if taken < kept => {
+                7 if taken < kept => {
                     taken += 1;
                     victim.session.taken(T, 1);
                 }
-                7 => drop(victim.say(window(number(&mut rng)))),
-                8 if rng.below(5) == 0 => {
-                    let chunks = rng.below(10);
-                    let size =
-                        [0, chunks * u64::from(FULL), number(&mut rng)][rng.below(3) as usize];
-                    let end = (rng.below(4) > 0).then_some(End { chunks, size });
-                    drop(victim.say(complete(T, Digest::NONE, end)));
-                }
-                8 => drop(victim.say(ack(number(&mut rng), number(&mut rng)))),
-                _ => drop(victim.say(verdict(TransferId(rng.below(3) as u32)))),
+                8 => victim.now += Duration::from_millis(rng.below(300)),
+                _ => drop(victim.say(anything(&mut rng))),
             }
             victim.session.handle_timeout(victim.now);
             victim.drain();
-            assert_eq!(victim.held_chunks(), arrived.len() as u64, "seed {seed}");
+            let held = victim.held_chunks();
+            assert_eq!(held, arrived.len() as u64, "seed {seed}");
+            assert!(held <= 32, "seed {seed}: {held}");
             assert!(
-                seed % 4 == 0 || kept - taken <= room,
+                !has_room || kept - taken <= room,
                 "seed {seed}: {kept} buffered and {taken} consumed, of {room}"
             );
+            assert!(victim.delivered() <= most, "seed {seed}");
         }
+    }
+}
+
+/// Returns a random message or frame other than a chunk.
+fn anything(rng: &mut Rng) -> Says {
+    let transfer = TransferId(rng.below(3) as u32);
+    match rng.below(11) {
+        0 => ack(number(rng), number(rng)).into(),
+        1 => credit(number(rng)).into(),
+        2 => Frame::ControlAck { next: number(rng) }.into(),
+        3 => accept(transfer).into(),
+        4 => Message::Offer(offer(transfer)).into(),
+        5 => Says::Body((0..rng.below(40)).map(|_| rng.next_u64() as u8).collect()),
+        6 => Frame::Heartbeat {
+            sent_us: number(rng),
+            echo_us: number(rng),
+        }
+        .into(),
+        7 => window(number(rng)).into(),
+        8 => {
+            let chunks = rng.below(10);
+            let size = [0, chunks * u64::from(FULL), number(rng)][rng.below(3) as usize];
+            let end = (rng.below(4) > 0).then_some(End { chunks, size });
+            complete(T, Digest::NONE, end).into()
+        }
+        _ => verdict(transfer).into(),
     }
 }
 

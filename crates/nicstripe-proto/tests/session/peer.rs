@@ -32,6 +32,8 @@ pub(crate) enum Says {
     Frame(Frame),
     /// Header of a data frame.
     Chunk(DataHeader),
+    /// Body of a control message, which may be none.
+    Body(Vec<u8>),
 }
 
 impl From<Message> for Says {
@@ -129,6 +131,7 @@ impl Victim {
             Says::Message(message) => self.control(minicbor::to_vec(message).unwrap()),
             Says::Frame(frame) => frame,
             Says::Chunk(header) => return self.session.handle_chunk(P, &header, self.now),
+            Says::Body(body) => self.control(body),
         };
         self.session
             .handle_frame(P, frame, self.now)
@@ -157,7 +160,7 @@ impl Victim {
     }
 
     /// Returns a control frame with the next sequence number.
-    pub(crate) fn control(&mut self, body: Vec<u8>) -> Frame {
+    fn control(&mut self, body: Vec<u8>) -> Frame {
         self.seq += 1;
         Frame::Control {
             seq: self.seq - 1,
