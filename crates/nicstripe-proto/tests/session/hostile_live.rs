@@ -84,18 +84,6 @@ fn a_chunk_beyond_the_window_ends_the_path_and_nothing_more_is_kept() {
 }
 
 #[test]
-fn a_copy_of_what_is_kept_is_not_kept_twice() {
-    let mut victim = Victim::taking_batches(4);
-    victim.takes(0, 5, false);
-    // Another copy, while the first is verified.
-    victim.takes(0, 6, false);
-    assert!(victim.written(&chunk(0, 5)));
-    assert!(!victim.written(&chunk(0, 6)));
-    assert_eq!(victim.piece(0, 5, false), Ok(Incoming::Drop));
-    assert_eq!(victim.delivered(), 5);
-}
-
-#[test]
 fn a_window_that_shrinks_changes_nothing_and_one_of_any_size_is_taken() {
     let mut victim = Victim::offering_tree();
     let accept = Accept {

@@ -396,21 +396,37 @@ async fn what_a_daemon_lacks_is_refused_before_anything_is_sent() {
     assert!(!asked.load(Ordering::Relaxed));
 }
 
-/// Answers heartbeats, and accepts what is put if `accepts`, offers what is got if `offers`.
-async fn go_no_further(peer: &mut Peer, accepts: bool, offers: bool) {
-    while let Ok(message) = peer.message().await {
-        let answer = match message {
-            Message::Put(put) if accepts => Message::Accept(Accept {
-                transfer: put.offer.transfer,
-                have: Vec::new(),
-                window: None,
-                delta: None,
-                memory: None,
-            }),
-            Message::Get(get) if offers => Message::Offer(offer(get.transfer, 1000)),
-            _ => continue,
-        };
-        let _ = peer.say(&answer).await;
+/// Runs `calls` with a daemon that answers heartbeats, and that accepts what is put and offers what
+/// is got only if `opens`. Asserts that the client gives up in time, and what it waited for.
+async fn stalls(
+    calls: impl AsyncFnOnce(Client) -> Result<(), Error>,
+    opens: bool,
+    expected: Awaited,
+) {
+    let goes_no_further = async move |peer: &mut Peer| {
+        while let Ok(message) = peer.message().await {
+            let answer = match message {
+                Message::Put(put) if opens => Message::Accept(Accept {
+                    transfer: put.offer.transfer,
+                    have: Vec::new(),
+                    window: None,
+                    delta: None,
+                    memory: None,
+                }),
+                Message::Get(get) if opens => Message::Offer(offer(get.transfer, 1000)),
+                _ => continue,
+            };
+            let _ = peer.say(&answer).await;
+        }
+    };
+    match against(plain_welcome(), goes_no_further, calls).await {
+        Error::Stalled {
+            awaited, waited, ..
+        } => {
+            assert!(waited >= Duration::from_secs(10), "{waited:?}");
+            assert_eq!(awaited, expected);
+        }
+        error => panic!("{}", crate::text::chain(&error)),
     }
 }
 
@@ -431,55 +447,24 @@ async fn a_daemon_that_answers_heartbeats_and_goes_no_further_ends_each_call_in_
     };
     let put_tree = async |client: Client| {
         let sources = vec![source.clone()];
-        let copied = client
-            .put_tree(sources, None, false, trees.clone())
-            .finish()
-            .await;
-        copied.map(drop)
+        let copied = client.put_tree(sources, None, false, trees.clone());
+        copied.finish().await.map(drop)
     };
     let get_tree = async |client: Client| {
         let sources = vec![(Some(name("x")), false)];
-        let copied = client
-            .get_tree(sources, &tree, false, trees.clone())
-            .finish()
-            .await;
-        copied.map(drop)
+        let copied = client.get_tree(sources, &tree, false, trees.clone());
+        copied.finish().await.map(drop)
     };
     let list = async |client: Client| client.list(None).await.map(drop);
     let dial = async |client: Client| client.dial("localhost:22").await.map(drop);
-    let silent = async |peer: &mut Peer| go_no_further(peer, false, false).await;
-    let opened = async |peer: &mut Peer| go_no_further(peer, true, true).await;
-    let ended = tokio::join!(
-        against(plain_welcome(), silent, put),
-        against(plain_welcome(), silent, get),
-        against(plain_welcome(), opened, put),
-        against(plain_welcome(), opened, get),
-        against(plain_welcome(), silent, put_tree),
-        against(plain_welcome(), silent, get_tree),
-        against(plain_welcome(), silent, list),
-        against(plain_welcome(), silent, dial),
-    );
-    let awaited = |error: Error| match error {
-        Error::Stalled {
-            awaited, waited, ..
-        } => {
-            assert!(waited >= Duration::from_secs(10), "{waited:?}");
-            awaited
-        }
-        error => panic!("{}", crate::text::chain(&error)),
-    };
-    let (a, b, c, d, e, f, g, h) = ended;
-    assert_eq!(
-        [a, b, c, d, e, f, g, h].map(awaited),
-        [
-            Awaited::Opening,
-            Awaited::Opening,
-            Awaited::Receiving,
-            Awaited::Sending,
-            Awaited::Opening,
-            Awaited::Opening,
-            Awaited::Answer,
-            Awaited::Tunnel,
-        ]
+    tokio::join!(
+        stalls(put, false, Awaited::Opening),
+        stalls(get, false, Awaited::Opening),
+        stalls(put, true, Awaited::Receiving),
+        stalls(get, true, Awaited::Sending),
+        stalls(put_tree, false, Awaited::Opening),
+        stalls(get_tree, false, Awaited::Opening),
+        stalls(list, false, Awaited::Answer),
+        stalls(dial, false, Awaited::Tunnel),
     );
 }
