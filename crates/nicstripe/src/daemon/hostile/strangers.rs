@@ -44,24 +44,6 @@ async fn idle_strangers_beyond_the_limit_lock_nobody_out_and_hear_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_fills_its_share_pays_for_it_alone() {
-    let stage = Stage::with(Limits {
-        greetings_per_address: 2,
-        ..Limits::default()
-    })
-    .await;
-    let mut honest = tcp([127, 0, 2, 1], stage.address()).await;
-    let mut first = tcp([127, 0, 2, 2], stage.address()).await;
-    let _second = tcp([127, 0, 2, 2], stage.address()).await;
-    // A younger connection may belong to a legitimate burst.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let _third = tcp([127, 0, 2, 2], stage.address()).await;
-    assert!(all_that_is_said(&mut first).await.is_empty());
-    let still_open = tokio::time::timeout(Duration::from_millis(100), honest.read_u8()).await;
-    assert!(still_open.is_err(), "{still_open:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in() {
     let stage = Stage::with(Limits {
         greeting_time: Duration::from_millis(600),
