@@ -7,8 +7,8 @@ use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkRange, Frame, Message, SessionId, TransferId,
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
     message::{
-        AskKind, BenchAdmitted, BenchBody, EntryRef, Get, GetTree, Hello, Put, Refusal,
-        RefusalCode, RunOrder, VERSION,
+        AskKind, BenchAdmitted, BenchBody, EntryRef, Get, GetTree, Put, Refusal, RefusalCode,
+        RunOrder, VERSION,
     },
     tree::EntryId,
 };
@@ -216,32 +216,27 @@ async fn a_session_survives_a_breach_with_more_behind_it_and_not_one_after_anoth
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_of_another_version_learns_the_daemons_and_unknown_features_are_ignored() {
     let stage = Stage::new().await;
-    let answer = async |protocol: &str, hello: Vec<u8>| {
-        let (protocol, from) = (protocol.as_bytes(), [127, 0, 0, 8]);
-        let peer = Peer::connect_as(protocol, from, stage.address(), &stage.other).await;
-        let mut peer = peer.unwrap();
+    let answer = async |protocol: &[u8], hello: Vec<u8>| {
+        let connected = Peer::connect_as(protocol, [127, 0, 0, 8], stage.address(), &stage.other);
+        let mut peer = connected.await.unwrap();
         peer.send(&Frame::Hello(hello)).await.unwrap();
         peer.next().await.unwrap()
     };
-    let hello = hello(SessionId([9; 16]), true);
-    let later = Hello {
-        version: 9,
-        ..hello.clone()
-    };
-    let Frame::Refuse(body) = answer("nicstripe/9", minicbor::to_vec(later).unwrap()).await else {
+    let mut hello = hello(SessionId([9; 16]), true);
+    // The map of the hello, with one key more: feature 200.
+    let mut more = minicbor::to_vec(&hello).unwrap();
+    more[0] += 1;
+    more.extend([0x08, 0x81, 0x18, 200]);
+    let welcome = answer(b"nicstripe/1", more).await;
+    assert!(matches!(welcome, Frame::Welcome(_)), "{welcome:?}");
+    hello.version = 9;
+    let later = minicbor::to_vec(&hello).unwrap();
+    let Frame::Refuse(body) = answer(b"nicstripe/9", later).await else {
         panic!("not refused")
     };
     let refusal: Refusal = minicbor::decode(&body).unwrap();
-    assert_eq!(
-        (refusal.code, refusal.version),
-        (RefusalCode::Version, VERSION)
-    );
-    // The map of the hello, with one key more: feature 200.
-    let mut more = minicbor::to_vec(hello).unwrap();
-    more[0] += 1;
-    more.extend([0x08, 0x81, 0x18, 200]);
-    let answer = answer("nicstripe/1", more).await;
-    assert!(matches!(answer, Frame::Welcome(_)), "{answer:?}");
+    let expected = (RefusalCode::Version, VERSION);
+    assert_eq!((refusal.code, refusal.version), expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

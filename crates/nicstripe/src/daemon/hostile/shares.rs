@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use nicstripe_proto::{
-    Frame, Message, SessionId, TransferId,
-    message::{Accept, PutTree},
-    tree::TreeRules,
-};
-use tokio::sync::mpsc;
+use nicstripe_proto::{Frame, Message, SessionId, TransferId, message::PutTree, tree::TreeRules};
 
 use super::{
     Stage, open_files,
@@ -84,16 +79,13 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
     for transfer in 1..=4 {
         evil.say(&put_tree(transfer, false)).await.unwrap();
     }
-    let (accepts, mut accepted) = mpsc::unbounded_channel();
-    let (ends, to_end) = mpsc::unbounded_channel();
-    tokio::spawn(tend(evil, to_end, accepts));
     let mut held = Vec::new();
     for _ in 0..2 {
-        let accept: Accept = within(accepted.recv()).await.unwrap();
+        let accept = evil.accepted().await;
         assert_eq!(accept.memory, None);
         held.push(accept.transfer);
     }
-    let third = tokio::time::timeout(Duration::from_millis(300), accepted.recv()).await;
+    let third = tokio::time::timeout(Duration::from_millis(300), evil.accepted()).await;
     assert!(third.is_err(), "{third:?}");
 
     // Another key's tree is copied meanwhile.
@@ -104,19 +96,15 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
         recursive: true,
         ..TreeOptions::default()
     };
-    let copied = within(
-        client
-            .put_tree(vec![stage.files.path().join("tree")], None, false, options)
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let tree = vec![stage.files.path().join("tree")];
+    let copied = client.put_tree(tree, None, false, options);
+    let copied = within(copied.finish()).await.unwrap();
     assert_eq!(copied.tree.unwrap().files, 1);
     client.close().await;
     // Waiting transfers begin as others end.
     for turn in 0..2 {
-        ends.send(held[turn]).unwrap();
-        held.push(within(accepted.recv()).await.unwrap().transfer);
+        evil.say(&cancel(held[turn])).await.unwrap();
+        held.push(evil.accepted().await.transfer);
     }
     held.sort_unstable();
     assert_eq!(held, [1, 2, 3, 4].map(TransferId));
@@ -139,23 +127,6 @@ async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
         told,
         [most, second, (MOST_OF_ALL - 2 * (most + second)) / 16].map(lease)
     );
-}
-
-/// Answers heartbeats, cancels the transfers received on `to_end`, and forwards the daemon's accept
-/// messages to `accepts`.
-async fn tend(
-    mut peer: Peer,
-    mut to_end: mpsc::UnboundedReceiver<TransferId>,
-    accepts: mpsc::UnboundedSender<Accept>,
-) {
-    while let Ok(frame) = peer.next().await {
-        if let Some(Message::Accept(accept)) = peer.react(&frame).await.unwrap() {
-            let _ = accepts.send(accept);
-        }
-        while let Ok(transfer) = to_end.try_recv() {
-            peer.say(&cancel(transfer)).await.unwrap();
-        }
-    }
 }
 
 fn put_tree(transfer: u32, heeds_memory: bool) -> Message {
