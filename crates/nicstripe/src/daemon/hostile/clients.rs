@@ -227,11 +227,11 @@ async fn a_client_of_another_version_learns_the_daemons_and_unknown_features_are
     let mut more = minicbor::to_vec(&hello).unwrap();
     more[0] += 1;
     more.extend([0x08, 0x81, 0x18, 200]);
-    let welcome = answer(b"nicstripe/1", more).await;
+    let welcome = answer(&b"nicstripe/1"[..], more).await;
     assert!(matches!(welcome, Frame::Welcome(_)), "{welcome:?}");
     hello.version = 9;
     let later = minicbor::to_vec(&hello).unwrap();
-    let Frame::Refuse(body) = answer(b"nicstripe/9", later).await else {
+    let Frame::Refuse(body) = answer(&b"nicstripe/9"[..], later).await else {
         panic!("not refused")
     };
     let refusal: Refusal = minicbor::decode(&body).unwrap();
