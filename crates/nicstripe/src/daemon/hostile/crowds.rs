@@ -51,12 +51,12 @@ async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out_and_gives
     let stage = with_paths(16).await;
     let mut held = sessions_of_other(&stage, 24).await;
     assert_eq!(held.len(), 8, "half of them");
-    stage.still_serves("file").await;
     let mut ninth = stage.connect(&stage.other).await;
     assert_eq!(
         ninth.refused(SessionId([1; 16]), true).await,
         Some(RefusalCode::TooManySessions)
     );
+    stage.still_serves("file").await;
     drop(held.pop());
     let released = async {
         while sessions_of_other(&stage, 1).await.is_empty() {
