@@ -2,7 +2,7 @@
 
 use std::{
     io::Read,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     thread,
     time::Duration,
 };
@@ -22,19 +22,12 @@ use tokio::task::JoinSet;
 fn idle(stranger: u16, port: u16) -> TcpStream {
     let [high, low] = stranger.to_be_bytes();
     // Close-on-exec, so that no other test's daemon inherits the socket.
-    let tcp = socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    bind(
-        &tcp,
-        &SocketAddr::from((Ipv4Addr::new(127, 7, high, low), 0)),
-    )
-    .unwrap();
-    connect(&tcp, &SocketAddr::from((Ipv4Addr::new(127, 0, 1, 1), port))).unwrap();
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let tcp = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let from = SocketAddr::from(([127, 7, high, low], 0));
+    let to = SocketAddr::from(([127, 0, 1, 1], port));
+    bind(&tcp, &from).unwrap();
+    connect(&tcp, &to).unwrap();
     tcp.into()
 }
 
@@ -93,13 +86,9 @@ fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
     greedy.write("tree/last", content(3 * MIB));
     greedy.write("large", content(MIB));
     let home = Home::at(greedy.home());
-    let (identity, peers) = (
-        Identity::load_or_create(&home.identity_file()).unwrap(),
-        Peers::load(&home.peers_file()).unwrap(),
-    );
     let builder = Client::builder()
-        .identity(identity)
-        .peers(peers)
+        .identity(Identity::load_or_create(&home.identity_file()).unwrap())
+        .peers(Peers::load(&home.peers_file()).unwrap())
         .port(port)
         .streams(4)
         .bandwidth(Some(BitRate(100_000)));
@@ -108,36 +97,29 @@ fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
         .enable_all()
         .build()
         .unwrap();
-    let (large, tree) = (greedy.path("large"), greedy.path("tree"));
     for session in 0..8 {
-        let (builder, large, tree) = (builder.clone(), large.clone(), tree.clone());
+        let (connecting, large, tree) = (
+            builder.clone().connect("127.0.0.1"),
+            greedy.path("large"),
+            greedy.path("tree"),
+        );
         runtime.spawn(async move {
-            let client = builder
-                .connect("127.0.0.1")
-                .await
-                .expect("it waits for a place");
-            let mut transfers = JoinSet::new();
+            let client = connecting.await.expect("it waits for a place");
             let name = |text: String| Some(Name::parse(text.as_bytes()).unwrap());
+            let options = TreeOptions {
+                recursive: true,
+                ..TreeOptions::default()
+            };
+            let mut transfers = JoinSet::new();
             for index in 0..4 {
-                let options = TreeOptions {
-                    recursive: true,
-                    ..TreeOptions::default()
-                };
-                let put = client.put_tree(
-                    vec![tree.clone()],
-                    name(format!("tree-{session}-{index}")),
-                    true,
-                    options,
-                );
-                transfers.spawn(async move { put.finish().await.is_ok() });
+                let to = name(format!("tree-{session}-{index}"));
+                let put = client.put_tree(vec![tree.clone()], to, true, options.clone());
+                transfers.spawn(put.finish());
             }
             for index in 0..100 {
-                let put = client.put(
-                    &large,
-                    name(format!("large-{session}-{index}")),
-                    CopyOptions::default(),
-                );
-                transfers.spawn(async move { put.finish().await.is_ok() });
+                let to = name(format!("large-{session}-{index}"));
+                let put = client.put(&large, to, CopyOptions::default());
+                transfers.spawn(put.finish());
             }
             transfers.join_all().await;
         });

@@ -14,8 +14,8 @@ use crate::{
     extent::{ChunkId, Extent},
     frame::Piece,
     message::{
-        Answer, AnswerKind, Ask, CloseCode, Committed, GetTree, MOST_ASKS, ObjectEntry, OfferKind,
-        Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules,
+        Answer, AnswerKind, Ask, CloseCode, Committed, Get, GetTree, MOST_ASKS, ObjectEntry,
+        OfferKind, Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules,
     },
     session::failure,
     tree::{TreeMessage, TreeRules},
@@ -299,20 +299,14 @@ impl Victim {
         if what < 4 && !self.writing.is_empty() {
             let (path, header) = self.writing.swap_remove(which % self.writing.len());
             match what {
-                0 => {
+                0 | 1 => {
                     self.session
                         .handle_chunk_unwritten(path, header.transfer, header.chunk);
-                    self.lose(path, PathLoss::Protocol);
-                }
-                1 => {
-                    self.session
-                        .handle_chunk_unwritten(path, header.transfer, header.chunk);
-                    self.session.fail(failure(
-                        header.transfer,
-                        FailCode::Io,
-                        "the disk said no",
-                        true,
-                    ));
+                    if what == 0 {
+                        self.lose(path, PathLoss::Protocol);
+                    } else {
+                        self.fail(header.transfer, FailCode::Io);
+                    }
                 }
                 _ => _ = self.session.handle_chunk_written(path, &header, self.now),
             }
@@ -385,9 +379,7 @@ impl Victim {
             }
             6 => self.session.close_source(transfer),
             7 => self.session.taken(transfer, tape.below(8)),
-            8 => self
-                .session
-                .fail(failure(transfer, FailCode::Cancelled, "interrupted", true)),
+            8 => self.fail(transfer, FailCode::Cancelled),
             9 => {
                 let message = TreeMessage::Results {
                     done: Vec::new(),
@@ -415,31 +407,25 @@ impl Victim {
     fn begin(&mut self, tape: &mut Tape<'_>) {
         self.begun += 1;
         let transfer = TransferId(self.begun);
-        let Message::Get(get) = (match tape.below(4) {
-            0 => {
-                return self.session.put_tree(PutTree {
-                    transfer,
-                    target: None,
-                    as_name: false,
-                    rules: TreeRules::default(),
-                    heeds_memory: false,
-                });
-            }
-            1 => {
-                let sources = vec![TreeSource {
+        match tape.below(4) {
+            0 => self.session.put_tree(PutTree {
+                transfer,
+                target: None,
+                as_name: false,
+                rules: TreeRules::default(),
+                heeds_memory: false,
+            }),
+            1 => self.session.get_tree(GetTree {
+                transfer,
+                sources: vec![TreeSource {
                     name: None,
                     content: true,
-                }];
-                let (walk, rules) = (WalkRules::default(), TreeRules::default());
-                return self.session.get_tree(GetTree {
-                    transfer,
-                    sources,
-                    walk,
-                    rules,
-                    limit_bps: None,
-                });
-            }
-            2 => Message::Get(crate::message::Get {
+                }],
+                walk: WalkRules::default(),
+                rules: TreeRules::default(),
+                limit_bps: None,
+            }),
+            2 => self.session.get(Get {
                 transfer,
                 name: super::says::name(),
                 limit_bps: None,
@@ -449,20 +435,23 @@ impl Victim {
                 range: None,
             }),
             _ => {
-                let offer = self.offer(transfer, tape);
                 let put = Put {
                     name: super::says::name(),
-                    offer,
+                    offer: self.offer(transfer, tape),
                     options: PutOptions::default(),
                     into: None,
                     entry: None,
                 };
-                return self.session.put(put).expect("an honest offer");
+                self.session.put(put).expect("an honest offer");
             }
-        }) else {
-            return;
-        };
-        self.session.get(get);
+        }
+    }
+
+    /// Fails a transfer, as its driver may do at any time.
+    fn fail(&mut self, transfer: TransferId, code: FailCode) {
+        let resumable = matches!(code, FailCode::Io | FailCode::Cancelled);
+        self.session
+            .fail(failure(transfer, code, "the driver ends it", resumable));
     }
 
     /// Returns an offer of a pipe, or of a file that may have holes.
@@ -617,10 +606,7 @@ impl Victim {
             Event::SourceRead { transfer, .. } if tape.byte() < 200 => {
                 self.session.complete(transfer, Vec::new());
             }
-            Event::SourceRead { transfer, .. } => {
-                self.session
-                    .fail(failure(transfer, FailCode::SourceChanged, "changed", false));
-            }
+            Event::SourceRead { transfer, .. } => self.fail(transfer, FailCode::SourceChanged),
             Event::Commit { transfer, digest } => {
                 assert!(self.committed.insert(transfer), "committed twice");
                 self.session.committed(Committed { transfer, digest });
@@ -652,12 +638,7 @@ impl Victim {
                 sent,
             } => {
                 assert_ne!(received, sent);
-                self.session.fail(failure(
-                    transfer,
-                    FailCode::Digest,
-                    "differs from the source",
-                    false,
-                ));
+                self.fail(transfer, FailCode::Digest);
             }
             _ => {}
         }
@@ -666,9 +647,7 @@ impl Victim {
     /// Accepts the transfer at its receiver, or fails it.
     fn decide(&mut self, transfer: TransferId, holes: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
-            return self
-                .session
-                .fail(failure(transfer, FailCode::Exists, "it is there", false));
+            return self.fail(transfer, FailCode::Exists);
         }
         let room = (tape.byte() > 200).then(|| 1 + tape.below(64));
         let delta = (tape.byte() > 128).then(|| tape.below(40));
@@ -693,12 +672,7 @@ impl Victim {
     /// Offers the source at the transfer's sender, or fails it.
     fn serve(&mut self, transfer: TransferId, tree: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
-            return self.session.fail(failure(
-                transfer,
-                FailCode::NotFound,
-                "it is not there",
-                false,
-            ));
+            return self.fail(transfer, FailCode::NotFound);
         }
         let mut offer = self.offer(transfer, tape);
         if tree {

@@ -9,7 +9,7 @@ use nicstripe_proto::{
     },
 };
 
-use crate::hostile::Victim;
+use crate::peer::Victim;
 
 fn stat(size: u64) -> ObjectStat {
     ObjectStat {
@@ -56,13 +56,10 @@ fn entries(names: &[&[u8]], more: bool) -> AnswerKind {
 #[test]
 fn what_only_the_other_end_says_of_names_ends_the_path() {
     let mut client = Victim::new(Role::Client);
-    assert!(matches!(client.say(&ask(1)), Err(PathError::Unexpected(_))));
+    client.refuses(ask(1), "Unexpected");
     let mut daemon = Victim::new(Role::Daemon);
-    daemon.say(&ask(1)).unwrap();
-    assert!(matches!(
-        daemon.say(&answer(1, AnswerKind::Done)),
-        Err(PathError::Answer { .. })
-    ));
+    daemon.say(ask(1)).unwrap();
+    daemon.refuses(answer(1, AnswerKind::Done), "Answer");
     assert!(!daemon.session.ask(Ask {
         id: 2,
         ask: list(None, 1)
@@ -75,29 +72,19 @@ fn what_only_the_other_end_says_of_names_ends_the_path() {
 fn more_asks_than_may_be_open_and_one_that_is_open_end_the_path_and_the_others_are_answered() {
     let mut daemon = Victim::new(Role::Daemon);
     for id in 0..MOST_ASKS as u32 {
-        daemon.say(&ask(id)).unwrap();
+        daemon.say(ask(id)).unwrap();
     }
-    assert!(matches!(daemon.say(&ask(1000)), Err(PathError::Ask { .. })));
-    assert!(matches!(daemon.say(&ask(5)), Err(PathError::Ask { .. })));
-    assert_eq!(
-        daemon
-            .drain()
-            .0
-            .iter()
-            .filter(|event| matches!(event, Event::Asked(_)))
-            .count(),
-        MOST_ASKS
-    );
-    daemon.session.answer(Answer {
-        id: 5,
-        answer: AnswerKind::Done,
-    });
-    daemon.session.answer(Answer {
-        id: 1000,
-        answer: AnswerKind::Done,
-    });
+    assert!(matches!(daemon.say(ask(1000)), Err(PathError::Ask { .. })));
+    assert!(matches!(daemon.say(ask(5)), Err(PathError::Ask { .. })));
+    let mut events = daemon.events();
+    events.retain(|event| matches!(event, Event::Asked(_)));
+    assert_eq!(events.len(), MOST_ASKS);
+    for id in [5, 1000] {
+        let answer = AnswerKind::Done;
+        daemon.session.answer(Answer { id, answer });
+    }
     assert_eq!(daemon.session.open_asks(), MOST_ASKS - 1);
-    daemon.say(&ask(5)).unwrap();
+    daemon.say(ask(5)).unwrap();
     daemon.is_healthy();
 }
 
@@ -111,12 +98,12 @@ fn a_list_is_asked_for_within_bounds_whatever_is_said() {
     ] {
         let mut daemon = Victim::new(Role::Daemon);
         daemon
-            .say(&Message::Ask(Ask {
+            .say(Message::Ask(Ask {
                 id: 1,
                 ask: list(None, said),
             }))
             .unwrap();
-        let Some(Event::Asked(ask)) = daemon.drain().0.pop() else {
+        let Some(Event::Asked(ask)) = daemon.events().pop() else {
             panic!("nothing was asked")
         };
         assert_eq!(ask.ask, list(None, meant));
@@ -126,6 +113,7 @@ fn a_list_is_asked_for_within_bounds_whatever_is_said() {
 #[test]
 fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
     let long = vec![b'a'; 256];
+    let (a, stat) = (name("a"), AnswerKind::Stat { stat: stat(1) });
     let wrong = [
         (list(None, 9), AnswerKind::Done),
         (list(None, 9), entries(&[b"b", b"a"], false)),
@@ -139,12 +127,10 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         (list(None, 1), entries(&[b"a", b"b"], false)),
         (list(Some(b"b"), 9), entries(&[b"a", b"c"], false)),
         (list(Some(b"b"), 9), entries(&[b"b"], true)),
-        (AskKind::Stat { name: name("a") }, AnswerKind::Done),
-        (
-            AskKind::Remove { name: name("a") },
-            AnswerKind::Stat { stat: stat(1) },
-        ),
-        (AskKind::MakeDir { name: name("a") }, entries(&[], false)),
+        (AskKind::Stat { name: a.clone() }, AnswerKind::Done),
+        (AskKind::Remove { name: a.clone() }, stat),
+        (AskKind::MakeDir { name: a.clone() }, entries(&[], false)),
+        (AskKind::Remove { name: a }, entries(&[b"a"], false)),
     ];
     for (asked, said) in wrong {
         let mut client = Victim::new(Role::Client);
@@ -152,21 +138,14 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
             id: 3,
             ask: asked.clone()
         }));
+        // The number of no request.
+        client.refuses(answer(4, said.clone()), "Answer");
+        let refused = client.say(answer(3, said.clone()));
         assert!(
-            matches!(
-                client.say(&answer(4, said.clone())),
-                Err(PathError::Answer { .. })
-            ),
-            "not asked"
-        );
-        assert!(
-            matches!(
-                client.say(&answer(3, said.clone())),
-                Err(PathError::Answer { .. })
-            ),
+            matches!(refused, Err(PathError::Answer { .. })),
             "{said:?} to {asked:?}"
         );
-        let events = client.drain().0;
+        let events = client.events();
         let is_failed = |event: &Event| match event {
             Event::Answered(Answer {
                 id: 3,
@@ -175,7 +154,7 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
             _ => false,
         };
         assert!(events.iter().any(is_failed), "{events:?}");
-        assert!(client.say(&answer(3, said)).is_err(), "answered twice");
+        assert!(client.say(answer(3, said)).is_err(), "answered twice");
         assert_eq!(client.session.open_asks(), 0);
         client.is_healthy();
     }
@@ -184,7 +163,5 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         id: 1,
         ask: list(Some(b"b"), 2)
     }));
-    client
-        .say(&answer(1, entries(&[b"c", b"d"], true)))
-        .unwrap();
+    client.say(answer(1, entries(&[b"c", b"d"], true))).unwrap();
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nicstripe_proto::{Frame, Transmit};
 
-use crate::hostile::{P, Victim};
+use crate::peer::{P, Victim};
 
 /// Maximum delay of an acknowledgement, as in `nicstripe-proto`.
 const ACK_DELAY: Duration = Duration::from_millis(10);

@@ -7,7 +7,7 @@ use nicstripe_proto::{
     },
 };
 
-use crate::hostile::Victim;
+use crate::peer::Victim;
 
 fn order(run: u32, to_daemon: bool, to_client: bool, paths: &[u16]) -> RunOrder {
     RunOrder {
@@ -23,7 +23,7 @@ fn order(run: u32, to_daemon: bool, to_client: bool, paths: &[u16]) -> RunOrder 
 }
 
 fn say(victim: &mut Victim, body: BenchBody) -> Result<(), PathError> {
-    victim.say(&Message::Bench(body))
+    victim.say(Message::Bench(body))
 }
 
 #[test]

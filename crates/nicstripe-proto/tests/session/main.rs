@@ -8,4 +8,5 @@ mod clock;
 mod hostile;
 mod hostile_live;
 mod loads;
+mod peer;
 mod resume;

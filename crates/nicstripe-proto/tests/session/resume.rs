@@ -4,7 +4,7 @@ use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, Frame, Incoming, Message, Role, Subtree, Transmit,
 };
 
-use crate::hostile::{T, Victim, put};
+use crate::peer::{T, Victim, put};
 
 /// Number of pieces that the receiver has. Every second one of the last `LARGE` pieces is larger.
 const PIECES: u64 = 2000;
@@ -15,7 +15,7 @@ fn a_file_in_more_pieces_than_a_message_names_is_resumed_with_the_largest() {
     let mut victim = Victim::new(Role::Daemon);
     let mut offered = put(T);
     offered.offer.source.size = (PIECES * 3) << 18;
-    victim.say(&Message::Put(offered)).unwrap();
+    victim.say(Message::Put(offered)).unwrap();
     // Every third chunk; at the end, every second piece is a pair of chunks.
     let pieces = (0..PIECES).map(|index| Subtree {
         first: ChunkId(index * 3),

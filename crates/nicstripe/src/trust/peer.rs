@@ -614,7 +614,7 @@ mod tests {
         for (line, said) in [
             (
                 "read-olny KEY",
-                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, no-facts, special-modes or dial=HOST:PORT",
+                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, no-facts, special-modes, dial=HOST:PORT or exec=COMMAND",
             ),
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),

@@ -21,89 +21,61 @@ fn daemon() -> (Tunnels, ConnId) {
     (mux.daemon, conn)
 }
 
-fn breach(records: &[(ConnId, Record<'_>)]) -> TunnelError {
-    daemon().0.handle_batch(&batch(records)).unwrap_err()
-}
-
 const UNKNOWN: ConnId = ConnId(9);
+const OPEN: Record<'static> = Record::Open {
+    window: 1,
+    target: "x:1",
+};
 
 #[test]
 fn breaches_are_named() {
-    let conn = ConnId(0);
-    let open = |conn| {
-        let (window, target) = (1, "x:1");
-        (conn, Record::Open { window, target })
+    let known = ConnId(0);
+    let (data, long) = (Record::Data(b"x"), [0; FIRST_WINDOW as usize + 1]);
+    let refused = Record::Refused {
+        code: TargetRefusal::TooMany,
+        why: "",
+    };
+    let wide = Record::Open {
+        window: MOST_WINDOW + 1,
+        target: "x:1",
     };
     let unexpected = |what, conn| TunnelError::Unexpected { what, conn };
-    assert_eq!(breach(&[open(conn)]), TunnelError::NotNew(0));
-    assert_eq!(
-        breach(&[open(UNKNOWN), open(UNKNOWN)]),
-        TunnelError::NotNew(9)
-    );
-    assert_eq!(
-        breach(&[(UNKNOWN, Record::Data(b"x"))]),
-        unexpected("data", 9)
-    );
-    assert_eq!(breach(&[(UNKNOWN, Record::End)]), unexpected("an end", 9));
-    assert_eq!(
-        breach(&[(UNKNOWN, Record::Reset)]),
-        unexpected("a reset", 9)
-    );
-    assert_eq!(
-        breach(&[(UNKNOWN, Record::Window(1))]),
-        unexpected("a window", 9)
-    );
-    assert_eq!(
-        breach(&[(conn, Record::Opened(1))]),
-        unexpected("that it is open", 0)
-    );
-    assert_eq!(
-        breach(&[(
-            conn,
-            Record::Refused {
-                code: TargetRefusal::TooMany,
-                why: ""
-            }
-        )]),
-        unexpected("a refusal", 0)
-    );
-    assert_eq!(
-        breach(&[(conn, Record::End), (conn, Record::End)]),
-        unexpected("a second end", 0)
-    );
-    assert_eq!(
-        breach(&[(conn, Record::End), (conn, Record::Data(b"x"))]),
-        unexpected("data after the end", 0)
-    );
-    assert_eq!(
-        breach(&[open(UNKNOWN), (UNKNOWN, Record::Data(b"x"))]),
-        unexpected("data", 9)
-    );
-    assert_eq!(
-        breach(&[(conn, Record::Window(MOST_WINDOW))]),
-        TunnelError::TooWide(0)
-    );
-    assert_eq!(
-        breach(&[(
-            UNKNOWN,
-            Record::Open {
-                window: MOST_WINDOW + 1,
-                target: "x:1"
-            }
-        )]),
-        TunnelError::TooWide(9)
-    );
-    let bytes = vec![0; FIRST_WINDOW as usize + 1];
-    assert_eq!(
-        breach(&[(conn, Record::Data(&bytes))]),
-        TunnelError::Window {
-            conn: 0,
-            len: bytes.len()
-        }
-    );
+    let beyond = TunnelError::Window {
+        conn: 0,
+        len: long.len(),
+    };
+    let breaches: [(&[(ConnId, Record<'_>)], TunnelError); 14] = [
+        (&[(known, OPEN)], TunnelError::NotNew(0)),
+        (&[(UNKNOWN, OPEN); 2], TunnelError::NotNew(9)),
+        (&[(UNKNOWN, data)], unexpected("data", 9)),
+        (&[(UNKNOWN, Record::End)], unexpected("an end", 9)),
+        (&[(UNKNOWN, Record::Reset)], unexpected("a reset", 9)),
+        (&[(UNKNOWN, Record::Window(1))], unexpected("a window", 9)),
+        (
+            &[(known, Record::Opened(1))],
+            unexpected("that it is open", 0),
+        ),
+        (&[(known, refused)], unexpected("a refusal", 0)),
+        (&[(known, Record::End); 2], unexpected("a second end", 0)),
+        (
+            &[(known, Record::End), (known, data)],
+            unexpected("data after the end", 0),
+        ),
+        (&[(UNKNOWN, OPEN), (UNKNOWN, data)], unexpected("data", 9)),
+        (
+            &[(known, Record::Window(MOST_WINDOW))],
+            TunnelError::TooWide(0),
+        ),
+        (&[(UNKNOWN, wide)], TunnelError::TooWide(9)),
+        (&[(known, Record::Data(&long))], beyond),
+    ];
+    for (records, error) in breaches {
+        let ended = daemon().0.handle_batch(&batch(records));
+        assert_eq!(ended, Err(error), "{records:?}");
+    }
     let mut client = Tunnels::new(Role::Client);
     assert_eq!(
-        client.handle_batch(&batch(&[open(conn)])),
+        client.handle_batch(&batch(&[(known, OPEN)])),
         Err(unexpected("an open", 0))
     );
 }
@@ -113,13 +85,7 @@ fn a_peer_that_opens_without_end_and_takes_no_answer_is_stopped() {
     let mut daemon = Tunnels::new(Role::Daemon);
     let mut result = Ok(());
     for number in 0..100_000 {
-        result = daemon.handle_batch(&batch(&[(
-            ConnId(number),
-            Record::Open {
-                window: 1,
-                target: "x:1",
-            },
-        )]));
+        result = daemon.handle_batch(&batch(&[(ConnId(number), OPEN)]));
         if result.is_err() {
             break;
         }
@@ -135,16 +101,7 @@ fn a_peer_that_opens_and_resets_without_end_leaves_nothing() {
     for number in 0..100_000 {
         let conn = ConnId(number);
         daemon
-            .handle_batch(&batch(&[
-                (
-                    conn,
-                    Record::Open {
-                        window: 1,
-                        target: "x:1",
-                    },
-                ),
-                (conn, Record::Reset),
-            ]))
+            .handle_batch(&batch(&[(conn, OPEN), (conn, Record::Reset)]))
             .unwrap();
         assert_eq!(
             events(&mut daemon),
@@ -168,15 +125,7 @@ fn a_peer_that_fills_every_window_and_is_not_read_has_the_most_and_no_more() {
     let mut sent = 0;
     for number in 0..MOST_CONNECTIONS as u32 {
         let conn = ConnId(number);
-        daemon
-            .handle_batch(&batch(&[(
-                conn,
-                Record::Open {
-                    window: 1,
-                    target: "x:1",
-                },
-            )]))
-            .unwrap();
+        daemon.handle_batch(&batch(&[(conn, OPEN)])).unwrap();
         daemon.accept(conn);
         let mut told = vec![0; 4096];
         let len = daemon.fill(&mut told);

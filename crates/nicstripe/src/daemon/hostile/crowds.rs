@@ -8,77 +8,90 @@ use nicstripe_proto::{
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{Stage, content, name, wire::Wire, within};
-use crate::{Event, Limits, file::options::CopyOptions};
+use super::{
+    Stage, content, name,
+    peer::{Peer, hello},
+    within,
+};
+use crate::{Event, Limits, file::options::CopyOptions, trust::random::random_bytes};
 
 /// Opens `count` sessions with the key of `Stage::other`, one connection each. Returns those that
 /// the daemon admitted.
-async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
+async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Peer> {
     let mut held = Vec::new();
     for _ in 0..count {
-        let mut wire = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
-            .await
-            .unwrap();
-        if let Ok(Ok(_)) = wire
-            .greet(SessionId(crate::trust::random::random_bytes()), true)
-            .await
-        {
-            held.push(wire);
+        let mut peer = stage.connect(&stage.other).await;
+        if let Ok(Ok(_)) = peer.greet(SessionId(random_bytes()), true).await {
+            held.push(peer);
         }
     }
     held
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out() {
-    let stage = Stage::with(Limits {
-        paths: 16,
+/// Starts a daemon with these limits of all sessions, and of those of one peer.
+async fn with_sessions(sessions: usize, sessions_per_peer: usize) -> Stage {
+    Stage::with(Limits {
+        sessions,
+        sessions_per_peer,
         ..Limits::default()
     })
-    .await;
-    let held = sessions_of_other(&stage, 24).await;
+    .await
+}
+
+async fn with_paths(paths: usize) -> Stage {
+    Stage::with(Limits {
+        paths,
+        ..Limits::default()
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out_and_gives_them_back() {
+    let stage = with_paths(16).await;
+    let mut held = sessions_of_other(&stage, 24).await;
     assert_eq!(held.len(), 8, "half of them");
+    let mut ninth = stage.connect(&stage.other).await;
+    assert_eq!(
+        ninth.refused(SessionId([1; 16]), true).await,
+        Some(RefusalCode::TooManySessions)
+    );
     stage.still_serves("file").await;
+    drop(held.pop());
+    let released = async {
+        while sessions_of_other(&stage, 1).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let released = tokio::time::timeout(Duration::from_secs(20), released).await;
+    assert!(released.is_ok(), "its place was not released");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proved_connections_that_say_nothing_are_few_and_lock_nobody_out() {
-    let stage = Stage::with(Limits {
-        paths: 16,
-        ..Limits::default()
-    })
-    .await;
+    let stage = with_paths(16).await;
     let mut silent = Vec::new();
     for _ in 0..40 {
-        silent.push(
-            Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
-                .await
-                .unwrap(),
-        );
+        silent.push(stage.connect(&stage.other).await);
     }
     stage.still_serves("file").await;
     let mut refused = 0;
-    for wire in &mut silent {
+    for peer in &mut silent {
         // Admitted connections have 5 s for their hello, and are closed without a message.
-        refused += usize::from(matches!(wire.next().await, Ok(Frame::Refuse(_))));
+        refused += usize::from(matches!(peer.next().await, Ok(Frame::Refuse(_))));
     }
     assert_eq!(refused, 32);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_gives_way_to_a_key_that_has_none() {
-    let stage = Stage::with(Limits {
-        sessions: 4,
-        sessions_per_peer: 4,
-        ..Limits::default()
-    })
-    .await;
+    let stage = with_sessions(4, 4).await;
     let held = sessions_of_other(&stage, 6).await;
     assert_eq!(held.len(), 4);
     stage.still_serves("file").await;
     let mut ends: JoinSet<()> = JoinSet::new();
-    for mut wire in held {
-        ends.spawn(async move { drop(wire.end().await) });
+    for mut peer in held {
+        ends.spawn(async move { drop(peer.end().await) });
     }
     within(ends.join_next()).await.unwrap().unwrap();
     assert!(
@@ -90,22 +103,13 @@ async fn a_session_gives_way_to_a_key_that_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_for_want_of_a_place_says_how_many_there_are() {
-    let stage = Stage::with(Limits {
-        sessions: 8,
-        sessions_per_peer: 2,
-        ..Limits::default()
-    })
-    .await;
-    let _held = sessions_of_other(&stage, 2).await;
-    let mut third = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
-        .await
-        .unwrap();
-    let hello = super::wire::hello(SessionId([7; 16]), true);
-    third
-        .send(&Frame::Hello(minicbor::to_vec(hello).unwrap()))
-        .await
-        .unwrap();
+async fn one_peer_does_not_take_all_sessions_and_learns_how_many_it_may_have() {
+    let stage = with_sessions(4, 2).await;
+    let held = sessions_of_other(&stage, 2).await;
+    assert_eq!(held.len(), 2);
+    let mut third = stage.connect(&stage.other).await;
+    let hello = minicbor::to_vec(hello(SessionId([7; 16]), true)).unwrap();
+    third.send(&Frame::Hello(hello)).await.unwrap();
     let Frame::Refuse(body) = third.next().await.unwrap() else {
         panic!("it is not rejected")
     };
@@ -114,6 +118,8 @@ async fn a_refusal_for_want_of_a_place_says_how_many_there_are() {
         (refusal.code, refusal.most),
         (RefusalCode::TooManySessions, Some(2))
     );
+    let _own = stage.session(&stage.client).await;
+    let _second = stage.session(&stage.client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,13 +157,8 @@ async fn a_crowd_of_one_key_waits_for_its_places_and_all_are_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_waits_for_a_place_says_so_and_gets_it() {
-    let stage = Stage::with(Limits {
-        sessions: 4,
-        sessions_per_peer: 1,
-        ..Limits::default()
-    })
-    .await;
-    let held = Wire::session([127, 0, 3, 1], stage.address(), &stage.client).await;
+    let stage = with_sessions(4, 1).await;
+    let held = stage.session(&stage.client).await;
     let (sender, mut events) = mpsc::channel(4);
     let connecting = tokio::spawn(stage.client(&[]).events(sender).connect("127.0.1.1"));
     let told = within(events.recv()).await;

@@ -1,6 +1,6 @@
 //! Tests with peers that violate the protocol deliberately, and attackers between two honest peers.
 //!
-//! Built from the library's own parts: [`wire`] speaks TLS and sends arbitrary frames, [`proxy`] is
+//! Built from the library's own parts: [`peer`] speaks TLS and sends arbitrary frames, [`proxy`] is
 //! an attacker on the path that knows record boundaries. The crate nicstripe-proto tests how
 //! sessions handle single frames, [`crate::tree`] how trees handle names and batches.
 #![allow(clippy::unwrap_used)]
@@ -10,6 +10,7 @@ mod clients;
 mod crowds;
 mod middle;
 mod objects;
+mod peer;
 mod proxy;
 mod reach;
 mod rights;
@@ -17,7 +18,6 @@ mod servers;
 mod shares;
 mod strangers;
 mod tunnels;
-mod wire;
 
 use std::{
     net::SocketAddr,
@@ -27,9 +27,10 @@ use std::{
 
 use tempfile::TempDir;
 
+use self::peer::Peer;
 use crate::{
-    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest, Error, Limits, Name,
-    Report,
+    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, DaemonHandle, Digest, Error,
+    Limits, Name, Report,
     file::options::CopyOptions,
     trust::{Identity, Peers, PublicLine},
 };
@@ -43,6 +44,7 @@ pub(crate) struct Stage {
     client: Identity,
     /// Second identity that the daemon trusts, for peers that misbehave.
     other: Identity,
+    handle: DaemonHandle,
     shutdown: CancellationToken,
 }
 
@@ -68,7 +70,7 @@ impl Stage {
             .listen(vec!["127.0.1.1:0".parse().unwrap()]);
         let bound = built(builder).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
-        let shutdown = CancellationToken::new();
+        let (handle, shutdown) = (bound.handle(), CancellationToken::new());
         tokio::spawn(bound.run(shutdown.clone()));
         Self {
             root,
@@ -77,12 +79,30 @@ impl Stage {
             daemon,
             client,
             other,
+            handle,
             shutdown,
         }
     }
 
     fn address(&self) -> SocketAddr {
         ([127, 0, 1, 1], self.port).into()
+    }
+
+    /// Connects a scripted peer with this key, which sends no hello.
+    async fn connect(&self, identity: &Identity) -> Peer {
+        let connected = Peer::connect([127, 0, 3, 1], self.address(), identity).await;
+        connected.unwrap()
+    }
+
+    /// Opens the session of a scripted peer with this key.
+    async fn session(&self, identity: &Identity) -> Peer {
+        Peer::session([127, 0, 3, 1], self.address(), identity).await
+    }
+
+    /// Connects an honest client over a separate link.
+    async fn honest(&self) -> Client {
+        let client = self.client(&["127.0.0.9=127.0.1.1"]);
+        within(client.connect("127.0.1.1")).await.unwrap()
     }
 
     /// Returns a builder for an honest client that uses these links.
@@ -115,6 +135,16 @@ impl Stage {
         assert_eq!(names(self.root.path()), ["served"]);
     }
 
+    /// Waits until the daemon has removed what sessions that have ended left unfinished.
+    async fn serves_nothing(&self) {
+        let is_empty = async {
+            while !names(&self.served("")).is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within(is_empty).await;
+    }
+
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.files.path().join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -130,6 +160,26 @@ impl Drop for Stage {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
+}
+
+/// Asserts that an error is one of these variants of [`Error`].
+#[track_caller]
+fn is_one_of(error: &Error, kinds: &[&str]) {
+    let shown = format!("{error:?}");
+    let kind = shown.split(|c: char| !c.is_alphanumeric()).next();
+    assert!(
+        kind.is_some_and(|kind| kinds.contains(&kind)),
+        "{}",
+        crate::text::chain(error)
+    );
+}
+
+/// Returns the number of descriptors that this process has open for paths that satisfy `is_it`.
+fn open_files(is_it: impl Fn(&Path) -> bool) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| is_it(link)).count()
 }
 
 fn trusting(identities: &[&Identity]) -> Peers {

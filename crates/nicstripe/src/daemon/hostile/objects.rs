@@ -1,8 +1,9 @@
 //! Tests of trusted daemons that send false answers about objects: the caller gets a timely error
-//! and no invented data.
+//! and no invented data. The session tests of nicstripe-proto have the answers that a session
+//! rejects.
 
 use nicstripe_proto::{
-    Message, Offer, SourceIdentity,
+    Message, Offer, TransferId,
     journal::Timestamp,
     message::{Answer, AnswerKind, Ask, ObjectEntry, ObjectKind, ObjectStat, OfferKind},
 };
@@ -10,12 +11,16 @@ use tokio::io::AsyncReadExt;
 
 use super::{
     name,
+    peer::{self, Peer, plain_welcome},
     servers::against,
-    wire::{Wire, plain_welcome},
 };
 use crate::{Client, Error, FailCode};
 
-fn stat(size: u64) -> ObjectStat {
+fn stat(size: u64) -> AnswerKind {
+    AnswerKind::Stat { stat: object(size) }
+}
+
+fn object(size: u64) -> ObjectStat {
     ObjectStat {
         kind: ObjectKind::File,
         size,
@@ -26,7 +31,7 @@ fn stat(size: u64) -> ObjectStat {
 fn entries(names: &[&str], more: bool) -> AnswerKind {
     let entry = |name: &&str| ObjectEntry {
         name: name.as_bytes().to_vec(),
-        stat: stat(1),
+        stat: object(1),
     };
     AnswerKind::Entries {
         entries: names.iter().map(entry).collect(),
@@ -34,74 +39,50 @@ fn entries(names: &[&str], more: bool) -> AnswerKind {
     }
 }
 
-/// Answers every request of the client with `answer`, and every get with `offer`.
-async fn lie(wire: &mut Wire, answer: impl Fn(&Ask) -> AnswerKind, offer: Offer) {
-    loop {
-        let said = match wire.message().await {
-            Ok(Message::Ask(ask)) => Message::Answer(Answer {
-                id: ask.id,
-                answer: answer(&ask),
-            }),
-            Ok(Message::Get(get)) => Message::Offer(Offer {
-                transfer: get.transfer,
-                ..offer.clone()
-            }),
-            Ok(_) => continue,
-            Err(_) => return,
-        };
-        if wire.say(&said).await.is_err() {
-            return;
+fn offer(size: u64) -> Offer {
+    peer::offer(TransferId(0), size)
+}
+
+/// Runs `calls` on a client of a daemon that answers every request with `answer`, and every get
+/// with `offer`. Returns the client's error.
+async fn lied_to(
+    answer: AnswerKind,
+    offer: Offer,
+    calls: impl AsyncFnOnce(Client) -> Result<(), Error>,
+) -> Error {
+    let lie = async move |peer: &mut Peer| {
+        while let Ok(message) = peer.message().await {
+            let said = match message {
+                Message::Ask(Ask { id, .. }) => Message::Answer(Answer {
+                    id,
+                    answer: answer.clone(),
+                }),
+                Message::Get(get) => Message::Offer(Offer {
+                    transfer: get.transfer,
+                    ..offer.clone()
+                }),
+                _ => continue,
+            };
+            if peer.say(&said).await.is_err() {
+                return;
+            }
         }
-    }
-}
-
-fn offer(size: u64, kind: Option<OfferKind>) -> Offer {
-    let source = SourceIdentity {
-        size,
-        ..SourceIdentity::default()
     };
-    Offer {
-        transfer: nicstripe_proto::TransferId(0),
-        source,
-        chunk_log2: 18,
-        mode: 0o644,
-        kind,
-        data: None,
-    }
+    against(plain_welcome(), lie, calls).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_that_are_none_are_errors_and_lists_without_end_are_seen() {
-    let lists = [
-        entries(&["b", "a"], false),
-        entries(&[".."], false),
-        entries(&["a/b"], false),
-        entries(&[], true),
-        // Repeats the same page without end.
-        entries(&["a", "b"], true),
-        AnswerKind::Done,
-    ];
-    for list in lists {
-        let shown = format!("{list:?}");
-        let evil = async move |wire: &mut Wire| lie(wire, |_| list.clone(), offer(1, None)).await;
-        let error = against(plain_welcome(), evil, async |client: Client| {
-            client.list(None).await.map(drop)
-        })
-        .await;
-        let is_told = error.fail_code() == Some(FailCode::Protocol)
-            || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
-        assert!(is_told, "{shown}: {}", crate::text::chain(&error));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_said_to_be_done_and_was_not_asked_is_an_error() {
-    for answer in [AnswerKind::Stat { stat: stat(1) }, entries(&["a"], false)] {
-        let evil = async move |wire: &mut Wire| lie(wire, |_| answer.clone(), offer(1, None)).await;
-        let error = against(plain_welcome(), evil, async |client: Client| {
-            client.remove(&name("a")).await
-        })
-        .await;
+async fn answers_that_are_none_are_errors_and_lists_without_end_are_seen() {
+    let list = async |client: Client| client.list(None).await.map(drop);
+    let remove = async |client: Client| client.remove(&name("a")).await;
+    // Repeats the same page without end.
+    let endless = entries(&["a", "b"], true);
+    for error in [
+        lied_to(entries(&["b", "a"], false), offer(1), list).await,
+        lied_to(entries(&["a/b"], false), offer(1), list).await,
+        lied_to(endless, offer(1), list).await,
+        lied_to(stat(1), offer(1), remove).await,
+    ] {
         let is_told = error.fail_code() == Some(FailCode::Protocol)
             || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
         assert!(is_told, "{}", crate::text::chain(&error));
@@ -110,21 +91,12 @@ async fn what_is_said_to_be_done_and_was_not_asked_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_takes_no_other_part_than_it_asked_for() {
-    for other in [
-        offer(99, None),
-        offer(101, None),
-        offer(1 << 40, None),
-        offer(0, Some(OfferKind::Pipe)),
-    ] {
-        let evil = async move |wire: &mut Wire| {
-            lie(
-                wire,
-                |_| AnswerKind::Stat { stat: stat(100) },
-                other.clone(),
-            )
-            .await;
-        };
-        let error = against(plain_welcome(), evil, async |client: Client| {
+    let pipe = Offer {
+        kind: Some(OfferKind::Pipe),
+        ..offer(0)
+    };
+    for other in [offer(99), offer(101), offer(1 << 40), pipe] {
+        let error = lied_to(stat(100), other, async |client: Client| {
             let mut reader = client.open(&name("a")).await?;
             let error = reader.read(&mut [0; 10]).await.unwrap_err();
             Err(error

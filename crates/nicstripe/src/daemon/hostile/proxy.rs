@@ -65,12 +65,13 @@ impl Proxy {
             recorded: Arc::default(),
             stop: CancellationToken::new(),
         };
-        let (connections, recorded, stop) = (
-            proxy.connections.clone(),
-            proxy.recorded.clone(),
-            proxy.stop.clone(),
-        );
-        let tamper: Arc<Tamper> = Arc::new(tamper);
+        let (connections, stop) = (proxy.connections.clone(), proxy.stop.clone());
+        let attack = Attack {
+            tamper: Arc::new(tamper),
+            recorded: proxy.recorded.clone(),
+            cut: CancellationToken::new(),
+            stop: proxy.stop.clone(),
+        };
         tokio::spawn(async move {
             loop {
                 let client = tokio::select! {
@@ -81,14 +82,20 @@ impl Proxy {
                 let Ok(daemon) = TcpStream::connect(to).await else {
                     continue;
                 };
-                tokio::spawn(pass_both(
-                    number,
-                    client,
-                    daemon,
-                    tamper.clone(),
-                    recorded.clone(),
-                    stop.clone(),
-                ));
+                let _ = (client.set_nodelay(true), daemon.set_nodelay(true));
+                let (from_client, to_client) = client.into_split();
+                let (from_daemon, to_daemon) = daemon.into_split();
+                let at = |to_daemon| At {
+                    connection: number,
+                    to_daemon,
+                    record: 0,
+                };
+                let attack = Attack {
+                    cut: CancellationToken::new(),
+                    ..attack.clone()
+                };
+                tokio::spawn(attack.clone().pass(at(true), from_client, to_daemon));
+                tokio::spawn(attack.pass(at(false), from_daemon, to_client));
             }
         });
         proxy
@@ -101,57 +108,22 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass_both(
-    connection: usize,
-    client: TcpStream,
-    daemon: TcpStream,
+/// Attack on one connection.
+#[derive(Clone)]
+struct Attack {
     tamper: Arc<Tamper>,
     recorded: Arc<Mutex<Vec<u8>>>,
-    stop: CancellationToken,
-) {
-    let _ = (client.set_nodelay(true), daemon.set_nodelay(true));
-    let ((from_client, to_client), (from_daemon, to_daemon)) =
-        (client.into_split(), daemon.into_split());
-    let cut = CancellationToken::new();
-    let outward = Direction {
-        connection,
-        to_daemon: true,
-        tamper: tamper.clone(),
-        recorded: Some(recorded),
-        cut: cut.clone(),
-        stop: stop.clone(),
-    };
-    let inward = Direction {
-        connection,
-        to_daemon: false,
-        tamper,
-        recorded: None,
-        cut,
-        stop,
-    };
-    tokio::join!(
-        outward.pass(from_client, to_daemon),
-        inward.pass(from_daemon, to_client)
-    );
-}
-
-/// One direction of a forwarded connection.
-struct Direction {
-    connection: usize,
-    to_daemon: bool,
-    tamper: Arc<Tamper>,
-    recorded: Option<Arc<Mutex<Vec<u8>>>>,
     /// Token that ends both directions of the connection.
     cut: CancellationToken,
     stop: CancellationToken,
 }
 
-impl Direction {
-    async fn pass(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
-        let passed = self.pass_records(&mut from, &mut to);
+impl Attack {
+    /// Forwards one direction of the connection.
+    async fn pass(self, at: At, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         tokio::select! {
             () = self.cut.cancelled() => {}
-            () = passed => {}
+            () = self.pass_records(at, &mut from, &mut to) => {}
         }
         self.cut.cancel();
         let _ = to.shutdown().await;
@@ -163,24 +135,17 @@ impl Direction {
         .await;
     }
 
-    async fn pass_records(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
-        for record in 0.. {
-            let Ok(bytes) = next_record(from).await else {
-                return;
-            };
-            if let Some(recorded) = self.recorded.as_ref().filter(|_| self.connection == 0) {
-                recorded.lock().unwrap().extend_from_slice(&bytes);
+    async fn pass_records(&self, mut at: At, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+        while let Ok(bytes) = next_record(from).await {
+            if at.to_daemon && at.connection == 0 {
+                self.recorded.lock().unwrap().extend_from_slice(&bytes);
             }
-            let at = At {
-                connection: self.connection,
-                to_daemon: self.to_daemon,
-                record,
-            };
             match (self.tamper)(at, bytes) {
                 Fate::Pass(bytes) if to.write_all(&bytes).await.is_ok() => {}
                 Fate::Cut => return self.stop.cancel(),
                 Fate::Pass(_) | Fate::End => return,
             }
+            at.record += 1;
         }
     }
 }

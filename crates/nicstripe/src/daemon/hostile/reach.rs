@@ -4,17 +4,26 @@
 use std::{fs, os::unix::fs::symlink};
 
 use nicstripe_proto::{
-    Message, Offer, SourceIdentity, TransferId,
-    message::{AnswerKind, Ask, AskKind, DiskOrder, Get, Put, PutOptions},
+    Message,
+    message::{AnswerKind, AskKind, DiskOrder, Put, PutOptions},
 };
 
-use super::{Stage, name, names, wire::Wire, within};
+use super::{
+    Stage, name, names,
+    peer::{self, Peer, ask},
+    within,
+};
 use crate::{Client, Error, FailCode, TreeOptions, file::options::CopyOptions};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const JOURNAL: &str = ".x.01234567.nicstripe-journal";
+const PART: &str = ".x.01234567.nicstripe-part";
+const PART_DIR: &str = ".d.01234567.nicstripe-part";
+const BENEATH: &str = ".d.01234567.nicstripe-part/file";
 
-fn code<T>(result: Result<T, Error>) -> Option<FailCode> {
+/// Returns the code with which a call fails, or `None` if it succeeds.
+async fn code<T>(call: impl Future<Output = Result<T, Error>>) -> Option<FailCode> {
+    let result = within(call).await;
     result.err().and_then(|error| error.fail_code())
 }
 
@@ -34,19 +43,8 @@ async fn plant(stage: &Stage, client: &Client, tree: &str, links: &[(&str, &str)
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(target, link).unwrap();
     }
-    within(
-        client
-            .put_tree(vec![tree], None, false, recursive())
-            .finish(),
-    )
-    .await
-    .unwrap();
-}
-
-async fn honest(stage: &Stage) -> Client {
-    within(stage.client(&["127.0.0.9=127.0.1.1"]).connect("127.0.1.1"))
-        .await
-        .unwrap()
+    let copied = client.put_tree(vec![tree], None, false, recursive());
+    within(copied.finish()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,7 +54,7 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
     fs::write(stage.served("repo/config"), "config").unwrap();
     let snapshot = stage.served("repo/snapshots").join(ID);
     fs::write(&snapshot, "snapshot").unwrap();
-    let client = honest(&stage).await;
+    let client = stage.honest().await;
     let links = [
         ("a/locks", "../../repo/snapshots"),
         ("repo", "../repo"),
@@ -68,71 +66,41 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
     plant(&stage, &client, "evil", &links).await;
     // A link with the name of a lock is not a lock.
     for lock in [format!("evil/a/locks/{ID}"), format!("evil/b/locks/{ID}")] {
-        let lock = name(&lock);
-        assert_eq!(
-            code(within(client.remove(&lock)).await),
-            Some(FailCode::Refused),
-            "{lock}"
-        );
+        let removed = code(client.remove(&name(&lock))).await;
+        assert_eq!(removed, Some(FailCode::Refused), "{lock}");
         assert!(snapshot.exists(), "{lock}: the snapshot is gone");
     }
     let through = name(&format!("evil/a/locks/{ID}"));
-    let new = name("evil/a/locks/new");
+    let (evil, repo, new) = (name("evil"), name("evil/repo"), name("evil/a/locks/new"));
+    let (inside, beneath) = (name("evil/repo/evil"), name("evil/repo/new/file"));
     let parents = CopyOptions {
         parents: true,
         replace: true,
         ..CopyOptions::default()
     };
-    let tree = stage.files.path().join("evil");
+    let file = stage.file("new", b"new");
+    let tree = vec![stage.files.path().join("evil")];
+    let write_into = || client.put(&file, Some(repo.clone()), parents).finish();
+    let write_tree = || client.put_tree(tree.clone(), Some(repo.clone()), false, recursive());
+    let plain = CopyOptions::default();
+    let gone = name("gone");
     let answers = [
-        (
-            "list",
-            code(within(client.list(Some(&name("evil/repo")))).await),
-        ),
-        ("stat", code(within(client.stat(&through)).await)),
-        ("read", code(within(client.read(&through, None)).await)),
-        (
-            "rename",
-            code(within(client.rename(&through, &name("gone"), false)).await),
-        ),
+        ("list", code(client.list(Some(&repo))).await),
+        ("stat", code(client.stat(&through)).await),
+        ("read", code(client.read(&through, None)).await),
+        ("rename", code(client.rename(&through, &gone, false)).await),
         (
             "rename to",
-            code(within(client.rename(&name("evil"), &name("evil/repo/evil"), false)).await),
+            code(client.rename(&evil, &inside, false)).await,
         ),
+        ("make a directory", code(client.make_dir(&new)).await),
+        ("write", code(client.write(&new, "new", plain)).await),
         (
-            "make a directory",
-            code(within(client.make_dir(&new)).await),
+            "beneath",
+            code(client.write(&beneath, "new", parents)).await,
         ),
-        (
-            "write",
-            code(within(client.write(&new, "new", CopyOptions::default())).await),
-        ),
-        (
-            "write beneath",
-            code(within(client.write(&name("evil/repo/new/file"), "new", parents)).await),
-        ),
-        (
-            "write into",
-            code(
-                within(
-                    client
-                        .put(&stage.file("new", b"new"), Some(name("evil/repo")), parents)
-                        .finish(),
-                )
-                .await,
-            ),
-        ),
-        (
-            "write a tree",
-            code(
-                within(
-                    client
-                        .put_tree(vec![tree], Some(name("evil/repo")), false, recursive())
-                        .finish(),
-                )
-                .await,
-            ),
-        ),
+        ("write into", code(write_into()).await),
+        ("write a tree", code(write_tree().finish()).await),
     ];
     for (verb, answer) in answers {
         assert!(
@@ -140,229 +108,138 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
             "{verb}: {answer:?}"
         );
     }
-    assert_eq!(
-        (
-            names(&stage.served("repo")),
-            names(&stage.served("repo/snapshots"))
-        ),
-        (vec!["config".into(), "snapshots".into()], vec![ID.into()])
-    );
+    assert_eq!(names(&stage.served("repo")), ["config", "snapshots"]);
+    assert_eq!(names(&stage.served("repo/snapshots")), [ID]);
     assert_eq!(fs::read(&snapshot).unwrap(), b"snapshot");
     // Permitted operations still work.
-    within(client.write(&name(&format!("repo/locks/{ID}")), "lock", parents))
-        .await
-        .unwrap();
-    within(client.remove(&name(&format!("repo/locks/{ID}"))))
-        .await
-        .unwrap();
-}
-
-fn offer() -> Offer {
-    let source = SourceIdentity {
-        size: 4,
-        ..SourceIdentity::default()
-    };
-    Offer {
-        transfer: TransferId(1),
-        source,
-        chunk_log2: 18,
-        mode: 0o600,
-        kind: None,
-        data: None,
-    }
+    let lock = name(&format!("repo/locks/{ID}"));
+    within(client.write(&lock, "lock", parents)).await.unwrap();
+    within(client.remove(&lock)).await.unwrap();
 }
 
 fn put(to: &str, into: Option<&str>, options: PutOptions) -> Message {
     Message::Put(Put {
-        name: name(to),
-        offer: offer(),
         options,
         into: into.map(name),
-        entry: None,
+        ..peer::put(1, to, 4)
     })
 }
 
 fn get(from: &str) -> Message {
-    let (limit_bps, entry, range) = (None, None, None);
-    Message::Get(Get {
-        transfer: TransferId(1),
-        name: name(from),
-        limit_bps,
-        entry,
-        compress: false,
-        allow_changing: false,
-        range,
+    Message::Get(peer::get(1, from))
+}
+
+fn list(dir: &str) -> Message {
+    ask(AskKind::List {
+        dir: Some(name(dir)),
+        after: None,
+        most: 9,
     })
 }
 
-fn ask(ask: AskKind) -> Message {
-    Message::Ask(Ask { id: 0, ask })
+fn stat(of: &str) -> Message {
+    ask(AskKind::Stat { name: name(of) })
+}
+
+fn remove(of: &str) -> Message {
+    ask(AskKind::Remove { name: name(of) })
+}
+
+fn make_dir(of: &str) -> Message {
+    ask(AskKind::MakeDir { name: name(of) })
+}
+
+fn rename(from: &str, to: &str) -> Message {
+    ask(AskKind::Rename {
+        from: name(from),
+        to: name(to),
+        replace: true,
+    })
 }
 
 /// Returns the code with which the daemon rejects an operation; `None` if it performs the
 /// operation.
-async fn refusal(wire: &mut Wire) -> Option<FailCode> {
-    loop {
-        match within(wire.message()).await.unwrap() {
-            Message::Interfaces(_) => {}
-            Message::Fail(fail) => return Some(fail.code),
-            Message::Answer(answer) => match answer.answer {
-                AnswerKind::Failed { code, .. } => return Some(code),
-                _ => return None,
-            },
-            _ => return None,
-        }
-    }
+async fn refusal(peer: &mut Peer) -> Option<FailCode> {
+    peer.told(|message| match message {
+        Message::Interfaces(_) => None,
+        Message::Fail(fail) => Some(Some(fail.code)),
+        Message::Answer(answer) => Some(match answer.answer {
+            AnswerKind::Failed { code, .. } => Some(code),
+            _ => None,
+        }),
+        _ => Some(None),
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
     let stage = Stage::new().await;
-    fs::create_dir_all(stage.served(".d.01234567.nicstripe-part")).unwrap();
+    fs::create_dir_all(stage.served(PART_DIR)).unwrap();
     fs::create_dir_all(stage.served("dir")).unwrap();
-    for file in [
-        JOURNAL,
-        "dir/.x.01234567.nicstripe-part",
-        ".d.01234567.nicstripe-part/file",
-    ] {
+    for file in [JOURNAL, "dir/.x.01234567.nicstripe-part", BENEATH] {
         fs::write(stage.served(file), "kept").unwrap();
     }
     // Further names through symbolic links.
     symlink(JOURNAL, stage.served("peek")).unwrap();
-    symlink("dir/../.d.01234567.nicstripe-part", stage.served("way")).unwrap();
-    let replace = PutOptions {
-        replace: true,
-        ..PutOptions::default()
+    symlink(format!("dir/../{PART_DIR}"), stage.served("way")).unwrap();
+    let plain = PutOptions::default();
+    let options = |change: fn(&mut PutOptions)| {
+        let mut options = plain;
+        change(&mut options);
+        options
     };
-    let (parents, trial) = (
-        PutOptions {
-            parents: true,
-            ..replace
-        },
-        PutOptions {
-            trial: true,
-            ..PutOptions::default()
-        },
-    );
-    let (delta, in_place) = (
-        PutOptions {
-            delta: true,
-            ..PutOptions::default()
-        },
-        PutOptions {
-            in_place: true,
-            ..PutOptions::default()
-        },
-    );
-    let beneath = ".d.01234567.nicstripe-part/file";
-    let (refused, missing) = (FailCode::Refused, FailCode::NotFound);
-    let messages = [
-        (put(JOURNAL, None, replace), refused),
-        (put(JOURNAL, None, delta), refused),
-        (put(JOURNAL, None, in_place), refused),
-        (put(JOURNAL, None, trial), refused),
-        (
-            put(".new.01234567.nicstripe-part", None, PutOptions::default()),
-            refused,
-        ),
-        (put(beneath, None, replace), refused),
-        (
-            put(".p.01234567.nicstripe-part/file", None, parents),
-            refused,
-        ),
-        (
-            put("dir", Some(".x.01234567.nicstripe-part"), replace),
-            refused,
-        ),
-        (
-            put(".d.01234567.nicstripe-part", Some("new"), replace),
-            refused,
-        ),
-        (put("way/new", None, replace), missing),
-        (get(JOURNAL), missing),
-        (get(beneath), missing),
-        (get("peek"), missing),
-        (get("way/file"), missing),
-        (
-            ask(AskKind::List {
-                dir: Some(name(".d.01234567.nicstripe-part")),
-                after: None,
-                most: 9,
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::List {
-                dir: Some(name("way")),
-                after: None,
-                most: 9,
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::Stat {
-                name: name(beneath),
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::Stat {
-                name: name("way/file"),
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::Remove {
-                name: name(JOURNAL),
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::Remove {
-                name: name("way/file"),
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::Rename {
-                from: name(JOURNAL),
-                to: name("mine"),
-                replace: true,
-            }),
-            missing,
-        ),
-        (
-            ask(AskKind::Rename {
-                from: name("dir"),
-                to: name(beneath),
-                replace: true,
-            }),
-            refused,
-        ),
-        (
-            ask(AskKind::MakeDir {
-                name: name(".d.01234567.nicstripe-part/new"),
-            }),
-            refused,
-        ),
+    let replace = options(|options| options.replace = true);
+    let delta = options(|options| options.delta = true);
+    let in_place = options(|options| options.in_place = true);
+    let trial = options(|options| options.trial = true);
+    let parents = PutOptions {
+        parents: true,
+        ..replace
+    };
+    let new_part = ".new.01234567.nicstripe-part";
+    let refused = [
+        put(JOURNAL, None, replace),
+        put(JOURNAL, None, delta),
+        put(JOURNAL, None, in_place),
+        put(JOURNAL, None, trial),
+        put(new_part, None, plain),
+        put(BENEATH, None, replace),
+        put(".p.01234567.nicstripe-part/file", None, parents),
+        put("dir", Some(PART), replace),
+        put(PART_DIR, Some("new"), replace),
+        rename("dir", BENEATH),
+        make_dir(".d.01234567.nicstripe-part/new"),
     ];
-    for (message, expected) in messages {
-        let mut wire = Wire::session([127, 0, 3, 1], stage.address(), &stage.client).await;
-        wire.say(&message).await.unwrap();
-        assert_eq!(refusal(&mut wire).await, Some(expected), "{message:?}");
+    let missing = [
+        put("way/new", None, replace),
+        get(JOURNAL),
+        get(BENEATH),
+        get("peek"),
+        get("way/file"),
+        list(PART_DIR),
+        list("way"),
+        stat(BENEATH),
+        stat("way/file"),
+        remove(JOURNAL),
+        remove("way/file"),
+        rename(JOURNAL, "mine"),
+    ];
+    let refused = refused.map(|message| (message, FailCode::Refused));
+    let missing = missing.map(|message| (message, FailCode::NotFound));
+    for (message, expected) in refused.into_iter().chain(missing) {
+        let mut peer = stage.session(&stage.client).await;
+        peer.say(&message).await.unwrap();
+        assert_eq!(refusal(&mut peer).await, Some(expected), "{message:?}");
     }
-    let order = |name: &str, read| DiskOrder {
-        bytes: 4,
-        name: Some(super::name(name)),
-        number: 1,
-        read,
-    };
     let root = crate::file::Root::open(&stage.served("")).unwrap();
-    for order in [
-        order(JOURNAL, true),
-        order("peek", true),
-        order(beneath, false),
-    ] {
+    for (file, read) in [(JOURNAL, true), ("peek", true), (BENEATH, false)] {
+        let order = DiskOrder {
+            bytes: 4,
+            name: Some(name(file)),
+            number: 1,
+            read,
+        };
         let done = crate::file::stages::serve(&root, [7; 32], &order, &Default::default());
         assert!(
             matches!(
@@ -372,47 +249,37 @@ async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
             "{order:?}"
         );
     }
-    let client = honest(&stage).await;
+    let client = stage.honest().await;
     let into = stage.files.path().join("into");
-    within(
-        client
-            .get_tree(vec![(None, true)], &into, false, recursive())
-            .finish(),
-    )
-    .await
-    .unwrap();
-    assert_eq!(
-        (names(&into), names(&into.join("dir"))),
-        (vec!["dir".into(), "peek".into(), "way".into()], vec![])
-    );
-    for source in [JOURNAL, beneath, "way/file"] {
-        let got = within(
-            client
-                .get_tree(vec![(Some(name(source)), false)], &into, false, recursive())
-                .finish(),
-        )
-        .await;
-        assert!(
-            got.is_err() || got.is_ok_and(|report| report.tree.unwrap().failed == 1),
-            "{source}"
-        );
-    }
-    let list = TreeOptions {
+    let get_tree = async |sources, options| {
+        let copied = client.get_tree(sources, &into, false, options);
+        within(copied.finish()).await
+    };
+    get_tree(vec![(None, true)], recursive()).await.unwrap();
+    assert_eq!(names(&into), ["dir", "peek", "way"]);
+    assert_eq!(names(&into.join("dir")), Vec::<String>::new());
+    let from_list = TreeOptions {
         files_from: Some(vec![name(JOURNAL)]),
         ..recursive()
     };
-    let listed = within(
-        client
-            .get_tree(vec![(None, true)], &into, false, list)
-            .finish(),
-    )
-    .await;
-    assert!(listed.is_err() || listed.is_ok_and(|report| report.tree.unwrap().failed == 1));
+    for (source, options) in [
+        ((Some(name(JOURNAL)), false), recursive()),
+        ((Some(name(BENEATH)), false), recursive()),
+        ((Some(name("way/file")), false), recursive()),
+        ((None, true), from_list),
+    ] {
+        let shown = format!("{source:?}");
+        let got = get_tree(vec![source], options).await;
+        assert!(
+            got.is_err() || got.is_ok_and(|report| report.tree.unwrap().failed == 1),
+            "{shown}"
+        );
+    }
     assert_eq!(names(&into), ["dir", "peek", "way"]);
     assert_eq!(fs::read(stage.served(JOURNAL)).unwrap(), b"kept");
     assert_eq!(
         names(&stage.served("")),
-        [".d.01234567.nicstripe-part", JOURNAL, "dir", "peek", "way"]
+        [PART_DIR, JOURNAL, "dir", "peek", "way"]
     );
-    assert_eq!(names(&stage.served(".d.01234567.nicstripe-part")), ["file"]);
+    assert_eq!(names(&stage.served(PART_DIR)), ["file"]);
 }

@@ -4,59 +4,35 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use nicstripe_proto::{
-    Frame, Message, SessionId,
-    message::{Answer, AnswerKind, Ask, AskKind, CloseCode, RefusalCode},
+    Frame, SessionId,
+    message::{AnswerKind, AskKind, CloseCode, RefusalCode},
 };
 use tempfile::TempDir;
 
-use super::{name, wire::Wire, within};
+use super::{Stage, name, peer::Peer, within};
 use crate::{
-    CancellationToken, Daemon, DaemonHandle, FailCode,
+    FailCode,
     facts::Facts,
     trust::{Identity, PublicLine, private_folder},
 };
 
 /// Running daemon with a peers file. Its root holds one file and the empty folder `jail`.
 struct Guarded {
+    stage: Stage,
+    /// Folder with the peers file.
     folder: TempDir,
-    port: u16,
-    client: Identity,
-    other: Identity,
-    daemon: DaemonHandle,
-    shutdown: CancellationToken,
 }
 
 impl Guarded {
-    /// Starts a daemon that grants `client` the rights in `options`, and `other` all rights.
+    /// Starts a daemon that grants `Stage::client` the rights in `options`, and `Stage::other` all
+    /// rights.
     async fn new(options: &str) -> Self {
         let folder = private_folder();
-        fs::create_dir_all(folder.path().join("served/jail")).unwrap();
-        fs::write(folder.path().join("served/file"), "content").unwrap();
-        let [client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
         let peers = folder.path().join("peers");
-        let builder = Daemon::builder()
-            .peers_file(peers)
-            .root(folder.path().join("served"))
-            .port(0);
-        let bound = builder
-            .listen(vec!["127.0.1.1:0".parse().unwrap()])
-            .bind()
-            .await
-            .unwrap();
-        let (port, shutdown, daemon) = (
-            bound.addresses()[0].address.port(),
-            CancellationToken::new(),
-            bound.handle(),
-        );
-        tokio::spawn(bound.run(shutdown.clone()));
-        let guarded = Self {
-            folder,
-            port,
-            client,
-            other,
-            daemon,
-            shutdown,
-        };
+        let stage = Stage::built(|builder| builder.peers_file(peers)).await;
+        fs::create_dir(stage.served("jail")).unwrap();
+        fs::write(stage.served("file"), "content").unwrap();
+        let guarded = Self { stage, folder };
         guarded.allow(Some(options));
         guarded
     }
@@ -66,20 +42,20 @@ impl Guarded {
     }
 
     fn jailed(&self, options: &str) -> String {
-        format!("{options}root={}/served/jail", self.folder.path().display())
+        format!("{options}root={}", self.stage.served("jail").display())
     }
 
-    /// Sets the options of `client` in the peers file, or removes its line.
+    /// Sets the options of `Stage::client` in the peers file, or removes its line.
     fn allow(&self, options: Option<&str>) {
         let line = |identity: &Identity, name: &str| {
             PublicLine::new(identity.public_key(), name).to_string()
         };
         let client = options.map(|options| {
-            format!("{options} {}", line(&self.client, "client"))
+            format!("{options} {}", line(&self.stage.client, "client"))
                 .trim_start()
                 .to_owned()
         });
-        self.write(&[client.unwrap_or_default(), line(&self.other, "other")].join("\n"));
+        self.write(&[client.unwrap_or_default(), line(&self.stage.other, "other")].join("\n"));
     }
 
     /// Replaces the peers file atomically, as `nicstripe trust` does.
@@ -90,69 +66,52 @@ impl Guarded {
         fs::rename(&new, self.peers()).unwrap();
     }
 
-    async fn session(&self, identity: &Identity) -> Wire {
-        Wire::session([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), identity).await
-    }
-
-    /// Connects as `client`, and waits until the daemon has checked the key.
-    async fn connect(&self) -> Wire {
-        let wire = Wire::connect(
-            [127, 0, 3, 1],
-            ([127, 0, 1, 1], self.port).into(),
-            &self.client,
-        )
-        .await
-        .unwrap();
+    /// Connects as `Stage::client`, and waits until the daemon has checked the key.
+    async fn connect(&self) -> Peer {
+        let peer = self.stage.connect(&self.stage.client).await;
         for _ in 0..200 {
-            if self.daemon.metrics().greetings == 0 {
+            if self.stage.handle.metrics().greetings == 0 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        wire
+        peer
     }
-}
 
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
+    /// Opens a session as `Stage::client`.
+    async fn session(&self) -> Peer {
+        self.stage.session(&self.stage.client).await
+    }
+
+    /// Opens a session as `Stage::other`.
+    async fn other(&self) -> Peer {
+        self.stage.session(&self.stage.other).await
     }
 }
 
 type Change = fn(&Guarded);
 
-/// Sends a request to the daemon, and returns its answer.
-async fn asked(wire: &mut Wire, ask: AskKind) -> AnswerKind {
-    wire.say(&Message::Ask(Ask { id: 1, ask })).await.unwrap();
-    loop {
-        if let Message::Answer(Answer { id: 1, answer }) = within(wire.message()).await.unwrap() {
-            return answer;
-        }
+async fn sees_file(peer: &mut Peer) -> bool {
+    let stat = AskKind::Stat { name: name("file") };
+    matches!(peer.asked(stat).await, AnswerKind::Stat { .. })
+}
+
+/// Returns the code with which the daemon fails a request.
+async fn failure(peer: &mut Peer, kind: AskKind) -> Option<FailCode> {
+    match peer.asked(kind).await {
+        AnswerKind::Failed { code, .. } => Some(code),
+        _ => None,
     }
 }
 
-async fn sees_file(wire: &mut Wire) -> bool {
-    matches!(
-        asked(wire, AskKind::Stat { name: name("file") }).await,
-        AnswerKind::Stat { .. }
-    )
-}
-
 /// Answers heartbeats until the daemon closes the session. Returns the close code.
-async fn closed(wire: &mut Wire) -> CloseCode {
+async fn closed(peer: &mut Peer) -> CloseCode {
     loop {
-        match within(wire.next()).await.unwrap() {
-            Frame::Close { code } => return CloseCode::from_u32(code),
-            Frame::Heartbeat { sent_us, .. } => {
-                let _ = wire
-                    .send(&Frame::Heartbeat {
-                        sent_us: 1,
-                        echo_us: sent_us,
-                    })
-                    .await;
-            }
-            _ => {}
+        let frame = within(peer.next()).await.unwrap();
+        if let Frame::Close { code } = frame {
+            return CloseCode::from_u32(code);
         }
+        let _ = peer.react(&frame).await;
     }
 }
 
@@ -189,28 +148,19 @@ async fn a_hello_gets_the_rights_of_its_moment_and_not_those_of_the_handshake() 
     let guarded = Guarded::new("").await;
     let mut late = guarded.connect().await;
     guarded.allow(Some(&guarded.jailed("read-only,")));
-    late.greet(SessionId([1; 16]), true).await.unwrap().unwrap();
+    assert_eq!(late.refused(SessionId([1; 16]), true).await, None);
     assert!(!sees_file(&mut late).await);
     let make = AskKind::MakeDir { name: name("a") };
-    assert!(matches!(
-        asked(&mut late, make).await,
-        AnswerKind::Failed {
-            code: FailCode::Refused,
-            ..
-        }
-    ));
+    assert_eq!(failure(&mut late, make).await, Some(FailCode::Refused));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
     let facts = |offset| AskKind::Facts { offset };
     let guarded = Guarded::new("").await;
-    let mut client = guarded.session(&guarded.client).await;
-    assert!(matches!(
-        asked(&mut client, facts(1)).await,
-        AnswerKind::Failed { .. }
-    ));
-    let AnswerKind::Facts { part, more: false } = asked(&mut client, facts(0)).await else {
+    let mut client = guarded.session().await;
+    assert!(failure(&mut client, facts(1)).await.is_some());
+    let AnswerKind::Facts { part, more: false } = client.asked(facts(0)).await else {
         panic!("facts of a small machine fit into one part");
     };
     let told = Facts::from_json(&part).unwrap();
@@ -219,14 +169,11 @@ async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
         "{told:?}"
     );
     let guarded = Guarded::new("no-facts").await;
-    let mut client = guarded.session(&guarded.client).await;
-    assert!(matches!(
-        asked(&mut client, facts(0)).await,
-        AnswerKind::Failed {
-            code: FailCode::Refused,
-            ..
-        }
-    ));
+    let mut client = guarded.session().await;
+    assert_eq!(
+        failure(&mut client, facts(0)).await,
+        Some(FailCode::Refused)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,10 +186,7 @@ async fn sessions_end_when_their_key_is_removed_or_its_rights_shrink_and_no_othe
         Some("root=/"),
     ] {
         let guarded = Guarded::new("").await;
-        let (mut client, mut other) = (
-            guarded.session(&guarded.client).await,
-            guarded.session(&guarded.other).await,
-        );
+        let (mut client, mut other) = (guarded.session().await, guarded.other().await);
         assert!(sees_file(&mut client).await);
         let other = tokio::spawn(async move { other.end().await });
         guarded.allow(options);
@@ -258,24 +202,18 @@ async fn sessions_end_when_their_key_is_removed_or_its_rights_shrink_and_no_othe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
     let guarded = Guarded::new("no-bench").await;
-    let mut client = guarded.session(&guarded.client).await;
+    let mut client = guarded.session().await;
     guarded.allow(Some(""));
-    guarded.daemon.reload_peers();
+    guarded.stage.handle.reload_peers();
     assert!(sees_file(&mut client).await);
     guarded.write("read-olny nicstripe-ed25519 AAAA\n");
-    guarded.daemon.reload_peers();
+    guarded.stage.handle.reload_peers();
     assert!(sees_file(&mut client).await);
-    assert!(
-        guarded
-            .connect()
-            .await
-            .greet(SessionId([2; 16]), true)
-            .await
-            .is_err(),
-        "but no new one is let in"
-    );
+    let mut new = guarded.connect().await;
+    let greeted = new.greet(SessionId([2; 16]), true).await;
+    assert!(greeted.is_err(), "but no new one is let in");
     guarded.allow(None);
-    guarded.daemon.reload_peers();
+    guarded.stage.handle.reload_peers();
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
 }
 
@@ -283,20 +221,10 @@ async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
 async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() {
     let guarded = Guarded::new("").await;
     let mut client = guarded.connect().await;
-    client
-        .greet(SessionId([1; 16]), true)
-        .await
-        .unwrap()
-        .unwrap();
+    assert_eq!(client.refused(SessionId([1; 16]), true).await, None);
     let mut second = guarded.connect().await;
     guarded.allow(Some("read-only"));
-    assert!(
-        second
-            .greet(SessionId([1; 16]), false)
-            .await
-            .unwrap()
-            .is_err()
-    );
+    assert!(second.refused(SessionId([1; 16]), false).await.is_some());
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
 }
 
@@ -304,41 +232,41 @@ async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() 
 async fn no_peer_moves_the_root_of_another_out_of_what_is_served() {
     for exists in [true, false] {
         let guarded = Guarded::new("").await;
-        let (jail, served) = (name("jail"), guarded.folder.path().join("served"));
-        fs::write(guarded.folder.path().join("file"), "secret").unwrap();
+        let (jail, served) = (name("jail"), guarded.stage.served(""));
+        fs::write(guarded.stage.root.path().join("file"), "secret").unwrap();
         if !exists {
             fs::remove_dir(served.join("jail")).unwrap();
         }
         guarded.allow(Some(&guarded.jailed("append-only,")));
         if exists {
-            let mut client = guarded.session(&guarded.client).await;
+            let mut client = guarded.session().await;
             assert!(!sees_file(&mut client).await, "the jail is empty");
-            let mut other = guarded.session(&guarded.other).await;
+            let mut other = guarded.other().await;
             let rename = AskKind::Rename {
                 from: jail,
                 to: name("aside"),
                 replace: false,
             };
-            assert_eq!(asked(&mut other, rename).await, AnswerKind::Done);
+            assert_eq!(other.asked(rename).await, AnswerKind::Done);
         }
         std::os::unix::fs::symlink("..", served.join("jail")).unwrap();
         let mut late = guarded.connect().await;
-        let refused = late.greet(SessionId([1; 16]), true).await.unwrap();
-        assert_eq!(refused.err(), Some(RefusalCode::Storage), "{exists}");
+        let refused = late.refused(SessionId([1; 16]), true).await;
+        assert_eq!(refused, Some(RefusalCode::Storage), "{exists}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_served_directory_that_was_replaced_is_refused_until_the_daemon_reloads() {
     let guarded = Guarded::new("").await;
-    let served = guarded.folder.path().join("served");
-    assert!(sees_file(&mut guarded.session(&guarded.other).await).await);
-    fs::rename(&served, guarded.folder.path().join("before")).unwrap();
+    let served = guarded.stage.root.path().join("served");
+    assert!(sees_file(&mut guarded.other().await).await);
+    fs::rename(&served, guarded.stage.root.path().join("before")).unwrap();
     fs::create_dir(&served).unwrap();
     let mut late = guarded.connect().await;
-    let refused = late.greet(SessionId([1; 16]), true).await.unwrap();
-    assert_eq!(refused.err(), Some(RefusalCode::Storage));
-    guarded.daemon.reload_peers();
+    let refused = late.refused(SessionId([1; 16]), true).await;
+    assert_eq!(refused, Some(RefusalCode::Storage));
+    guarded.stage.handle.reload_peers();
     fs::write(served.join("file"), "new").unwrap();
-    assert!(sees_file(&mut guarded.session(&guarded.other).await).await);
+    assert!(sees_file(&mut guarded.other().await).await);
 }

@@ -2,63 +2,45 @@
 
 use std::time::Duration;
 
-use nicstripe_proto::{
-    FailCode, Frame, Message, SessionId, TransferId,
-    message::{Accept, Fail, PutTree},
-    tree::TreeRules,
-};
-use tokio::sync::mpsc;
+use nicstripe_proto::{Frame, Message, SessionId, TransferId, message::PutTree, tree::TreeRules};
 
-use super::{Stage, clients::put, wire::Wire, within};
+use super::{
+    Stage, open_files,
+    peer::{Peer, cancel, put},
+    within,
+};
 use crate::{
     TreeOptions,
     tree::allowance::{MOST_OF_ALL, Receiving},
-    trust::Identity,
-    wire::stream::StreamEnd,
+    trust::{Identity, random::random_bytes},
 };
-
-fn put_of(transfer: u32, file: &str, size: u64) -> Message {
-    let mut message = put(file, size, 18);
-    if let Message::Put(put) = &mut message {
-        put.offer.transfer = TransferId(transfer);
-    }
-    message
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_turn() {
     const PUTS: u32 = 1000;
     // 256 of these are for files. The first key gets half of them, which is 25 files.
     let stage = Stage::built(|builder| builder.descriptors(1024)).await;
-    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    let mut evil = stage.session(&stage.other).await;
     for transfer in 1..=PUTS {
-        evil.say(&put_of(transfer, &format!("f{transfer}"), 1000))
-            .await
-            .unwrap();
+        let put = put(transfer, &format!("f{transfer}"), 1000);
+        evil.say(&Message::Put(put)).await.unwrap();
     }
     let mut begun = Vec::new();
     while begun.len() < 25 {
-        if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
-            begun.push(accept.transfer);
-        }
+        begun.push(evil.accepted().await.transfer);
     }
     // Another key gets its own share at once.
     stage.still_serves("file").await;
-    let open = open_beneath(&stage.root.path().join("served"));
+    let served = stage.root.path().join("served");
+    let open = open_files(|path| path.starts_with(&served) && path != served);
     assert!(open <= 128, "{open} descriptors");
     // Waiting transfers begin as others end.
     let mut all = begun.len() as u32;
     while all < PUTS {
         if let Some(transfer) = begun.pop() {
-            let fail = Fail {
-                transfer,
-                code: FailCode::Cancelled,
-                text: String::new(),
-                resumable: false,
-            };
-            evil.say(&Message::Fail(fail)).await.unwrap();
-        } else if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
-            begun.push(accept.transfer);
+            evil.say(&cancel(transfer)).await.unwrap();
+        } else {
+            begun.push(evil.accepted().await.transfer);
             all += 1;
         }
     }
@@ -69,18 +51,17 @@ async fn maps_of_holes_of_one_key_have_half_of_the_memory() {
     // Each map of 65,536 holes is charged 4 MiB.
     const SHARE: usize = MOST_OF_ALL / 2 / (4 << 20);
     let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
-    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    let mut evil = stage.session(&stage.other).await;
     for transfer in 1..=2 * SHARE as u32 {
-        let mut message = put_of(transfer, &format!("f{transfer}"), 1 << 30);
-        if let Message::Put(put) = &mut message {
-            put.offer.data = Some(1000);
-        }
-        evil.say(&message).await.unwrap();
+        let mut put = put(transfer, &format!("f{transfer}"), 1 << 30);
+        put.offer.data = Some(1000);
+        evil.say(&Message::Put(put)).await.unwrap();
     }
     let mut accepted = 0;
     let counted = async {
         loop {
-            accepted += usize::from(matches!(evil.message().await, Ok(Message::Accept(_))));
+            evil.accepted().await;
+            accepted += 1;
         }
     };
     // Until no more are accepted for a while.
@@ -92,22 +73,19 @@ async fn maps_of_holes_of_one_key_have_half_of_the_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
     let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
-    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    let mut evil = stage.session(&stage.other).await;
     // Each may take a quarter of the memory, because it does not announce that it honours a smaller
     // limit.
     for transfer in 1..=4 {
         evil.say(&put_tree(transfer, false)).await.unwrap();
     }
-    let (accepts, mut accepted) = mpsc::unbounded_channel();
-    let (ends, to_end) = mpsc::unbounded_channel();
-    tokio::spawn(tend(evil, to_end, accepts));
     let mut held = Vec::new();
     for _ in 0..2 {
-        let accept: Accept = within(accepted.recv()).await.unwrap();
+        let accept = evil.accepted().await;
         assert_eq!(accept.memory, None);
         held.push(accept.transfer);
     }
-    let third = tokio::time::timeout(Duration::from_millis(300), accepted.recv()).await;
+    let third = tokio::time::timeout(Duration::from_millis(300), evil.accepted()).await;
     assert!(third.is_err(), "{third:?}");
 
     // Another key's tree is copied meanwhile.
@@ -118,19 +96,15 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
         recursive: true,
         ..TreeOptions::default()
     };
-    let copied = within(
-        client
-            .put_tree(vec![stage.files.path().join("tree")], None, false, options)
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let tree = vec![stage.files.path().join("tree")];
+    let copied = client.put_tree(tree, None, false, options);
+    let copied = within(copied.finish()).await.unwrap();
     assert_eq!(copied.tree.unwrap().files, 1);
     client.close().await;
     // Waiting transfers begin as others end.
     for turn in 0..2 {
-        ends.send(held[turn]).unwrap();
-        held.push(within(accepted.recv()).await.unwrap().transfer);
+        evil.say(&cancel(held[turn])).await.unwrap();
+        held.push(evil.accepted().await.transfer);
     }
     held.sort_unstable();
     assert_eq!(held, [1, 2, 3, 4].map(TransferId));
@@ -139,12 +113,12 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
     let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
-    let mut wire = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    let mut peer = stage.session(&stage.other).await;
     let (_, most) = Receiving::LEASE;
     let mut told = Vec::new();
     for transfer in 1..=3 {
-        wire.say(&put_tree(transfer, true)).await.unwrap();
-        told.push(next_accept(&mut wire).await.memory);
+        peer.say(&put_tree(transfer, true)).await.unwrap();
+        told.push(peer.accepted().await.memory);
     }
     // Each lease is smaller than the last; the first equals a client's own limits.
     let lease = |part: usize| Receiving::within(part, true).announced;
@@ -153,44 +127,6 @@ async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
         told,
         [most, second, (MOST_OF_ALL - 2 * (most + second)) / 16].map(lease)
     );
-}
-
-/// Answers heartbeats, cancels the transfers received on `to_end`, and forwards the daemon's accept
-/// messages to `accepts`.
-async fn tend(
-    mut wire: Wire,
-    mut to_end: mpsc::UnboundedReceiver<TransferId>,
-    accepts: mpsc::UnboundedSender<Accept>,
-) {
-    while let Ok(frame) = wire.next().await {
-        match frame {
-            Frame::Heartbeat { sent_us, .. } => wire
-                .send(&Frame::Heartbeat {
-                    sent_us: 1,
-                    echo_us: sent_us,
-                })
-                .await
-                .unwrap(),
-            Frame::Control { seq, body } => {
-                wire.send(&Frame::ControlAck { next: seq + 1 })
-                    .await
-                    .unwrap();
-                if let Message::Accept(accept) = minicbor::decode(&body).unwrap() {
-                    let _ = accepts.send(accept);
-                }
-            }
-            _ => {}
-        }
-        while let Ok(transfer) = to_end.try_recv() {
-            let fail = Fail {
-                transfer,
-                code: FailCode::Cancelled,
-                text: String::new(),
-                resumable: false,
-            };
-            wire.say(&Message::Fail(fail)).await.unwrap();
-        }
-    }
 }
 
 fn put_tree(transfer: u32, heeds_memory: bool) -> Message {
@@ -204,98 +140,60 @@ fn put_tree(transfer: u32, heeds_memory: bool) -> Message {
     })
 }
 
-async fn next_accept(wire: &mut Wire) -> Accept {
-    loop {
-        if let Message::Accept(accept) = within(wire.message()).await.unwrap() {
-            return accept;
-        }
-    }
-}
-
-/// Returns the number of descriptors that this process has open beneath a folder.
-fn open_beneath(folder: &std::path::Path) -> usize {
-    let links = std::fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links
-        .filter(|link| link.starts_with(folder) && link != folder)
-        .count()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_take_all_credit_and_send_nothing_have_half_of_the_memory() {
     const SESSIONS: u8 = 12;
     let stage = Stage::new().await;
     let mut granted = 0;
     for index in 1..=SESSIONS {
-        let (mut wire, credit) = hoarder(&stage, [127, 0, 3, index], &stage.other)
-            .await
-            .unwrap();
+        let (mut peer, credit) = hoarder(&stage, [127, 0, 3, index], &stage.other).await;
         granted += credit;
         // Answers heartbeats; otherwise the session would lose its credit.
-        tokio::spawn(async move { wire.end().await });
+        tokio::spawn(async move { peer.end().await });
     }
     // Half of 256 chunks, plus one per session.
     assert!(
         (64..=128 + u64::from(SESSIONS)).contains(&granted),
         "{granted} chunks"
     );
-    let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client)
-        .await
-        .unwrap();
+    let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client).await;
     assert_eq!(credit, 32, "another key holds all connections of one link");
 }
 
 /// Opens a session that starts a large put and sends no data. Returns the session and its credit in
 /// chunks.
-async fn hoarder(
-    stage: &Stage,
-    from: [u8; 4],
-    identity: &Identity,
-) -> Result<(Wire, u64), StreamEnd> {
-    let mut wire = Wire::session(from, stage.address(), identity).await;
-    wire.say(&put(&format!("from-{}-{}", from[2], from[3]), 16 << 20, 18))
-        .await?;
+async fn hoarder(stage: &Stage, from: [u8; 4], identity: &Identity) -> (Peer, u64) {
+    let mut peer = Peer::session(from, stage.address(), identity).await;
+    let put = put(1, &format!("from-{}-{}", from[2], from[3]), 16 << 20);
+    peer.say(&Message::Put(put)).await.unwrap();
     let (mut credit, mut is_accepted, mut heartbeats) = (0, false, 0);
     // Each heartbeat re-evaluates the credit; the fifth comes long after the session has its share.
     while heartbeats < 5 {
-        match within(wire.next()).await? {
+        let frame = within(peer.next()).await.unwrap();
+        match frame {
             Frame::Credit { frames } => credit = credit.max(frames),
-            Frame::Control { seq, body } => {
-                wire.send(&Frame::ControlAck { next: seq + 1 }).await?;
-                is_accepted |= matches!(minicbor::decode(&body), Ok(Message::Accept(_)));
-            }
-            Frame::Heartbeat { sent_us, .. } => {
-                heartbeats += u32::from(is_accepted);
-                wire.send(&Frame::Heartbeat {
-                    sent_us: 1,
-                    echo_us: sent_us,
-                })
-                .await?;
-            }
+            Frame::Heartbeat { .. } => heartbeats += u32::from(is_accepted),
             _ => {}
         }
+        let message = peer.react(&frame).await.unwrap();
+        is_accepted |= matches!(message, Some(Message::Accept(_)));
     }
-    Ok((wire, credit))
+    (peer, credit)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself() {
     let stage = Stage::new().await;
-    let mut holder = Wire::session([127, 0, 3, 2], stage.address(), &stage.other).await;
-    holder.say(&put("file", 1000, 18)).await.unwrap();
-    next_accept(&mut holder).await;
+    let wanted = Message::Put(put(1, "file", 1000));
+    let mut holder = Peer::session([127, 0, 3, 2], stage.address(), &stage.other).await;
+    holder.say(&wanted).await.unwrap();
+    holder.accepted().await;
     tokio::spawn(async move { holder.end().await });
 
-    let id = SessionId(crate::trust::random::random_bytes());
-    let wire = async || {
-        Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
-            .await
-            .unwrap()
-    };
-    let mut waiting = wire().await;
-    waiting.greet(id, true).await.unwrap().unwrap();
-    waiting.say(&put("file", 1000, 18)).await.unwrap();
+    let id = SessionId(random_bytes());
+    let mut waiting = stage.connect(&stage.other).await;
+    assert_eq!(waiting.refused(id, true).await, None);
+    waiting.say(&wanted).await.unwrap();
     while !matches!(
         within(waiting.next()).await.unwrap(),
         Frame::ControlAck { .. }
@@ -303,5 +201,6 @@ async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself
     drop(waiting);
     // The daemon polls for the file every 50 ms.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    wire().await.greet(id, false).await.unwrap().unwrap();
+    let mut again = stage.connect(&stage.other).await;
+    assert_eq!(again.refused(id, false).await, None);
 }

@@ -10,12 +10,12 @@ use tokio::{
 
 use super::{
     Stage,
-    wire::{Wire, tcp},
+    peer::{Peer, tcp},
     within,
 };
 use crate::{
     Limits,
-    trust::Identity,
+    trust::{Identity, random::random_bytes},
     wire::{stream::StreamEnd, tls::TlsError},
 };
 
@@ -41,24 +41,6 @@ async fn idle_strangers_beyond_the_limit_lock_nobody_out_and_hear_nothing() {
     stage.still_serves("file").await;
     let said = all_that_is_said(&mut idle[0]).await;
     assert!(said.is_empty(), "{said:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_fills_its_share_pays_for_it_alone() {
-    let stage = Stage::with(Limits {
-        greetings_per_address: 2,
-        ..Limits::default()
-    })
-    .await;
-    let mut honest = tcp([127, 0, 2, 1], stage.address()).await;
-    let mut first = tcp([127, 0, 2, 2], stage.address()).await;
-    let _second = tcp([127, 0, 2, 2], stage.address()).await;
-    // A younger connection may belong to a legitimate burst.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let _third = tcp([127, 0, 2, 2], stage.address()).await;
-    assert!(all_that_is_said(&mut first).await.is_empty());
-    let still_open = tokio::time::timeout(Duration::from_millis(100), honest.read_u8()).await;
-    assert!(still_open.is_err(), "{still_open:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,9 +73,7 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
     );
 
     // A trusted key does not extend the time.
-    let mut silent = Wire::connect([127, 0, 2, 2], stage.address(), &stage.client)
-        .await
-        .unwrap();
+    let mut silent = stage.connect(&stage.client).await;
     let begun = Instant::now();
     assert!(silent.next().await.is_err());
     assert!(
@@ -129,14 +109,10 @@ async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
     let stage = Stage::new().await;
     for attempt in 0..200 {
         let stranger = Identity::generate().unwrap();
-        let mut wire = Wire::connect([127, 0, 2, 1 + attempt % 8], stage.address(), &stranger)
-            .await
-            .unwrap();
-        let refused = wire
-            .greet(SessionId([7; 16]), true)
-            .await
-            .map(drop)
-            .unwrap_err();
+        let from = [127, 0, 2, 1 + attempt % 8];
+        let connected = Peer::connect(from, stage.address(), &stranger).await;
+        let greeted = connected.unwrap().greet(SessionId([7; 16]), true).await;
+        let refused = greeted.map(drop).unwrap_err();
         assert!(
             matches!(refused, StreamEnd::Tls(TlsError::KeyRefused(_))),
             "{refused:?}"
@@ -149,101 +125,19 @@ async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
 async fn a_session_is_joined_by_its_own_key_alone_and_never_by_a_guess() {
     let stage = Stage::new().await;
     let session = SessionId([42; 16]);
-    let mut owner = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-        .await
-        .unwrap();
-    owner.greet(session, true).await.unwrap().unwrap();
-    for new in [false, true] {
-        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
-            .await
-            .unwrap();
+    let mut owner = stage.connect(&stage.client).await;
+    assert_eq!(owner.refused(session, true).await, None);
+    let guesses = (0..200).map(|_| (SessionId(random_bytes()), false));
+    for (guess, new) in [(session, false), (session, true)]
+        .into_iter()
+        .chain(guesses)
+    {
+        let mut other = stage.connect(&stage.other).await;
         assert_eq!(
-            other.greet(session, new).await.unwrap().unwrap_err(),
-            RefusalCode::UnknownSession
+            other.refused(guess, new).await,
+            Some(RefusalCode::UnknownSession)
         );
     }
-    for _ in 0..200 {
-        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
-            .await
-            .unwrap();
-        let guess = SessionId(crate::trust::random::random_bytes());
-        assert_eq!(
-            other.greet(guess, false).await.unwrap().unwrap_err(),
-            RefusalCode::UnknownSession
-        );
-    }
-    let mut again = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-        .await
-        .unwrap();
-    assert!(again.greet(session, false).await.unwrap().is_ok());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_peer_does_not_take_all_sessions() {
-    let stage = Stage::with(Limits {
-        sessions: 4,
-        sessions_per_peer: 2,
-        ..Limits::default()
-    })
-    .await;
-    let new = async |identity: &Identity| {
-        let mut wire = Wire::connect([127, 0, 0, 1], stage.address(), identity)
-            .await
-            .unwrap();
-        let greeted = wire
-            .greet(SessionId(crate::trust::random::random_bytes()), true)
-            .await
-            .unwrap();
-        greeted.map(|_| wire)
-    };
-    let _held = [
-        new(&stage.other).await.unwrap(),
-        new(&stage.other).await.unwrap(),
-    ];
-    assert_eq!(
-        new(&stage.other).await.map(drop).unwrap_err(),
-        RefusalCode::TooManySessions
-    );
-    let _own = [
-        new(&stage.client).await.unwrap(),
-        new(&stage.client).await.unwrap(),
-    ];
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_of_peers_are_limited_too_and_given_back() {
-    // One key gets half of them.
-    let stage = Stage::with(Limits {
-        paths: 4,
-        ..Limits::default()
-    })
-    .await;
-    let first = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
-    let _second = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
-    let mut third = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-        .await
-        .unwrap();
-    assert_eq!(
-        third
-            .greet(SessionId([1; 16]), true)
-            .await
-            .unwrap()
-            .unwrap_err(),
-        RefusalCode::TooManySessions
-    );
-    drop(first);
-    let begun = Instant::now();
-    loop {
-        let mut next = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
-            .await
-            .unwrap();
-        if next.greet(SessionId([2; 16]), true).await.unwrap().is_ok() {
-            break;
-        }
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "its place was not released"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let mut again = stage.connect(&stage.client).await;
+    assert_eq!(again.refused(session, false).await, None);
 }

@@ -1,4 +1,5 @@
-//! Client or daemon end of a connection whose frames a test scripts.
+//! Scripted peer: the client or daemon end of a connection over which a test sends arbitrary frames,
+//! and the messages and frames that the scripts have in common.
 
 use std::{
     collections::VecDeque,
@@ -8,13 +9,19 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Decoder, Frame, Message, Piece, SessionId,
-    message::{Hello, Refusal, RefusalCode, VERSION, Welcome},
+    ChainingValue, ChunkId, DataHeader, Decoder, Frame, Message, Offer, Piece, SessionId,
+    SourceIdentity, TransferId,
+    message::{
+        Accept, Answer, AnswerKind, Ask, AskKind, Fail, Get, Hello, Put, PutOptions, Refusal,
+        RefusalCode, VERSION, Welcome,
+    },
 };
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use super::{name, within};
 use crate::{
-    trust::Identity,
+    FailCode,
+    trust::{Identity, random::random_bytes},
     wire::{
         stream::StreamEnd,
         tls::{ClientTls, ServerTls, TlsError, TlsStream},
@@ -22,7 +29,7 @@ use crate::{
 };
 
 /// Connection after its TLS handshake, over which a test sends arbitrary frames.
-pub(super) struct Wire {
+pub(super) struct Peer {
     tls: TlsStream,
     decoder: Decoder,
     frames: VecDeque<Frame>,
@@ -30,7 +37,7 @@ pub(super) struct Wire {
     seq: u64,
 }
 
-impl Wire {
+impl Peer {
     /// Connects from the loopback address `from` with the key of `identity`; trusts any server.
     pub(super) async fn connect(
         from: [u8; 4],
@@ -92,19 +99,15 @@ impl Wire {
         }
     }
 
-    pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
-        let mut wire = Self::connect(from, to, identity).await.unwrap();
-        wire.greet(SessionId(crate::trust::random::random_bytes()), true)
-            .await
-            .unwrap()
-            .unwrap();
-        wire
+    /// Sends a hello for a session. Returns the daemon's refusal, or `None` if it is welcome.
+    pub(super) async fn refused(&mut self, session: SessionId, new: bool) -> Option<RefusalCode> {
+        self.greet(session, new).await.unwrap().err()
     }
 
-    /// Waits for a client's hello and answers it with `welcome`.
-    pub(super) async fn welcome(&mut self, welcome: &Welcome) -> Result<(), StreamEnd> {
-        self.answer(&Frame::Welcome(minicbor::to_vec(welcome).unwrap()))
-            .await
+    pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
+        let mut peer = Self::connect(from, to, identity).await.unwrap();
+        assert_eq!(peer.refused(SessionId(random_bytes()), true).await, None);
+        peer
     }
 
     /// Waits for a client's hello and answers it with `answer`.
@@ -115,23 +118,13 @@ impl Wire {
     }
 
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), StreamEnd> {
-        let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
-        self.send_bytes(&bytes).await
+        self.send_bytes(&framed(frame)).await
     }
 
     /// Sends a control message with the next sequence number.
     pub(super) async fn say(&mut self, message: &Message) -> Result<(), StreamEnd> {
-        self.say_bytes(minicbor::to_vec(message).unwrap()).await
-    }
-
-    pub(super) async fn say_bytes(&mut self, body: Vec<u8>) -> Result<(), StreamEnd> {
         self.seq += 1;
-        self.send(&Frame::Control {
-            seq: self.seq - 1,
-            body,
-        })
-        .await
+        self.send_bytes(&control(self.seq - 1, message)).await
     }
 
     pub(super) async fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), StreamEnd> {
@@ -154,21 +147,56 @@ impl Wire {
     /// Returns and acknowledges the next control message. Answers heartbeats in the meantime.
     pub(super) async fn message(&mut self) -> Result<Message, StreamEnd> {
         loop {
-            match self.next().await? {
-                Frame::Control { seq, body } => {
-                    self.send(&Frame::ControlAck { next: seq + 1 }).await?;
-                    return Ok(minicbor::decode(&body).unwrap());
-                }
-                Frame::Heartbeat { sent_us, .. } => {
-                    self.send(&Frame::Heartbeat {
-                        sent_us: 1,
-                        echo_us: sent_us,
-                    })
-                    .await?;
-                }
-                _ => {}
+            let frame = self.next().await?;
+            if let Some(message) = self.react(&frame).await? {
+                return Ok(message);
             }
         }
+    }
+
+    /// Answers a heartbeat, or acknowledges a control message and returns it.
+    pub(super) async fn react(&mut self, frame: &Frame) -> Result<Option<Message>, StreamEnd> {
+        match frame {
+            Frame::Control { seq, body } => {
+                self.send(&Frame::ControlAck { next: seq + 1 }).await?;
+                Ok(Some(minicbor::decode(body).unwrap()))
+            }
+            Frame::Heartbeat { sent_us, .. } => {
+                let answer = Frame::Heartbeat {
+                    sent_us: 1,
+                    echo_us: *sent_us,
+                };
+                self.send(&answer).await.map(|()| None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits for a message from which `pick` returns a value, and skips others.
+    pub(super) async fn told<T>(&mut self, pick: impl Fn(Message) -> Option<T>) -> T {
+        loop {
+            if let Some(picked) = pick(within(self.message()).await.unwrap()) {
+                return picked;
+            }
+        }
+    }
+
+    pub(super) async fn accepted(&mut self) -> Accept {
+        self.told(|message| match message {
+            Message::Accept(accept) => Some(accept),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Sends a request to the daemon, and returns its answer.
+    pub(super) async fn asked(&mut self, kind: AskKind) -> AnswerKind {
+        self.say(&ask(kind)).await.unwrap();
+        self.told(|message| match message {
+            Message::Answer(Answer { id: 1, answer }) => Some(answer),
+            _ => None,
+        })
+        .await
     }
 
     /// Answers heartbeats until the peer ends the connection. Returns the kind of end.
@@ -202,6 +230,88 @@ impl Wire {
             }
         }
     }
+}
+
+pub(super) fn framed(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    bytes
+}
+
+pub(super) fn control(seq: u64, message: &Message) -> Vec<u8> {
+    let body = minicbor::to_vec(message).unwrap();
+    framed(&Frame::Control { seq, body })
+}
+
+/// Returns a data frame with one uncompressed chunk.
+pub(super) fn chunk(
+    transfer: TransferId,
+    index: u64,
+    bytes: &[u8],
+    value: ChainingValue,
+) -> Vec<u8> {
+    let mut framed = Vec::new();
+    DataHeader {
+        transfer,
+        chunk: ChunkId(index),
+        value,
+        len: bytes.len() as u32,
+        raw_len: 0,
+        last: false,
+    }
+    .encode(&mut framed);
+    framed.extend_from_slice(bytes);
+    framed
+}
+
+pub(super) fn offer(transfer: TransferId, size: u64) -> Offer {
+    let source = SourceIdentity {
+        size,
+        ..SourceIdentity::default()
+    };
+    Offer {
+        transfer,
+        source,
+        chunk_log2: 18,
+        mode: 0o644,
+        kind: None,
+        data: None,
+    }
+}
+
+pub(super) fn put(transfer: u32, file: &str, size: u64) -> Put {
+    Put {
+        name: name(file),
+        offer: offer(TransferId(transfer), size),
+        options: PutOptions::default(),
+        into: None,
+        entry: None,
+    }
+}
+
+pub(super) fn get(transfer: u32, file: &str) -> Get {
+    Get {
+        transfer: TransferId(transfer),
+        name: name(file),
+        limit_bps: Some(1),
+        entry: None,
+        compress: false,
+        allow_changing: false,
+        range: None,
+    }
+}
+
+pub(super) fn ask(ask: AskKind) -> Message {
+    Message::Ask(Ask { id: 1, ask })
+}
+
+pub(super) fn cancel(transfer: TransferId) -> Message {
+    Message::Fail(Fail {
+        transfer,
+        code: FailCode::Cancelled,
+        text: String::new(),
+        resumable: false,
+    })
 }
 
 pub(super) fn hello(session: SessionId, new: bool) -> Hello {
