@@ -4,8 +4,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        bench, completions, cp, demo, dial, discover, doctor, forward, key, links, ls, man, pair,
-        receive, routes, send, serve, service, ssh_server, status, trust,
+        bench, completions, cp, demo, dial, discover, doctor, exec, forward, key, links, ls, man,
+        pair, receive, routes, send, serve, service, ssh_server, status, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Status(status::Status),
     Receive(receive::Receive),
     Send(send::Send),
+    Exec(Box<exec::Exec>),
     Dial(dial::Dial),
     Forward(forward::Forward),
     Links(links::Links),
@@ -61,6 +62,7 @@ impl Command {
             Self::Status(status) => status.run(terminal),
             Self::Receive(receive) => receive.run(terminal),
             Self::Send(send) => send.run(terminal),
+            Self::Exec(exec) => exec.run(terminal),
             Self::Dial(dial) => dial.run(terminal),
             Self::Forward(forward) => forward.run(terminal),
             Self::Links(links) => links.run(terminal),
@@ -177,12 +179,11 @@ pub(crate) mod tests {
                 .get_arguments()
                 .any(|argument| argument.get_short() == Some(letter))
         };
-        for word in words {
+        // Behind `--` are words of another command.
+        for word in words.iter().take_while(|word| **word != "--") {
             let known = match (word.strip_prefix("--"), word.strip_prefix('-')) {
                 (Some(long), _) => {
-                    long.is_empty()
-                        || long.starts_with('{')
-                        || knows_long(long.split('=').next().unwrap())
+                    long.starts_with('{') || knows_long(long.split('=').next().unwrap())
                 }
                 (None, Some(short)) => short.chars().next().is_none_or(&knows_short),
                 _ => true,

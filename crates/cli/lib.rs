@@ -50,6 +50,9 @@ use crate::{
 /// namespace, which the kernel allows only to single-threaded processes. Usage errors end the
 /// process inside this function, as in clap.
 pub fn main() -> ExitCode {
+    if let Some(code) = commands::exec::guard::main() {
+        return code;
+    }
     panics::end_on_panic();
     // Cannot fail on Linux; without it, only a file beyond the limit of file sizes ends the command.
     let _ = nicstripe_link::ignore_file_size_signal();
@@ -68,6 +71,8 @@ pub fn main() -> ExitCode {
         }
         // The sender of the signal expects it, and the daemon has logged its end.
         Err(Failure::Stopped(stop)) => stop.exit().into(),
+        // The command has said why.
+        Err(Failure::Exited(code)) => ExitCode::from(code),
         Err(failure) => {
             report(&failure, &terminal);
             failure.exit().into()

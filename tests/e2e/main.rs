@@ -16,6 +16,7 @@ mod deltas;
 mod doctor;
 mod example_backup;
 mod examples;
+mod exec;
 mod hostile;
 mod interruptions;
 mod links;

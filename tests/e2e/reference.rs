@@ -33,7 +33,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 22] = [
+    let commands: [&[&str]; 23] = [
         &["demo"],
         &["key"],
         &["pair"],
@@ -47,6 +47,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["serve", "restic"],
         &["cp"],
         &["ls"],
+        &["exec"],
         &["bench"],
         &["doctor"],
         &["bench", "list"],

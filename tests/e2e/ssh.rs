@@ -193,6 +193,16 @@ fn an_interrupted_copy_resumes_although_the_keys_are_new() {
 }
 
 #[test]
+fn a_command_runs_there_as_ssh_would_let_it() {
+    let machines = Machines::new();
+    let run = |words: &[&str], code| machines.run(&[&["exec"], words].concat()).expect(code);
+    let outcome = run(&["me@nas", "--", "sh", "-c", "cat; pwd; exit 5"], 5);
+    assert!(outcome.stdout.contains('/'), "{outcome}");
+    run(&["-l", "me", "-o", "X=y", "nas", "true"], 0);
+    machines.expect_nothing_left(Duration::from_secs(5));
+}
+
+#[test]
 fn a_killed_client_leaves_no_process_there() {
     let machines = Machines::new();
     machines.here.write("a", content(LARGE));

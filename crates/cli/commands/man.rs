@@ -286,6 +286,9 @@ nicstripe-ssh-server     nicstripe ssh-server --root /srv/backup --append-only  
 nicstripe-ls             nicstripe ls -lh nas:photos  sizes and times of one directory
 nicstripe-ls             nicstripe ls 'nas:photos/*.jpg'  expand a pattern there
 nicstripe-ls             nicstripe ls me@nas:/srv  by ssh, as cp does
+nicstripe-exec           zfs send tank/a@now | nicstripe exec nas -- zfs recv -s tank/b  a snapshot over every cable
+nicstripe-exec           nicstripe exec me@nas -- tar -C /srv -cf - photos | tar -xf -  by ssh, as cp does
+nicstripe-exec           rsync -a -e 'nicstripe exec' photos/ nas:photos/
 nicstripe-dial           ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable
 nicstripe-forward        nicstripe forward -L 8080:localhost:80 nas  reach its web server at localhost:8080
 nicstripe-forward        nicstripe forward -L 0:localhost:5432 nas  listen on any free port

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod dial;
 pub(crate) mod discover;
 pub(crate) mod doctor;
+pub(crate) mod exec;
 pub(crate) mod forward;
 pub(crate) mod key;
 pub(crate) mod links;

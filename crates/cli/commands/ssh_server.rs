@@ -4,6 +4,7 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::Args;
@@ -11,13 +12,14 @@ use nicstripe::{
     Daemon, DaemonBuilder, RoutePolicy,
     bootstrap::{BootstrapError, Called, MAX_LINE, Serving},
     routes::RouteKeeper,
-    trust::{DialTarget, PeerOptions},
+    trust::{DialTarget, ExecRule, PeerOptions},
 };
 use nix::unistd::User;
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::{
+    exec::executor::{Environment, Processes},
     one_client::{bound, port_of, serve},
     trust::access,
 };
@@ -117,6 +119,7 @@ impl SshServer {
         let (builder, key) = called.daemon(self.rights(called))?;
         let builder = self
             .serving(builder, called, &home)?
+            .executor(Arc::new(Processes::new(Environment::Inherited)))
             .route_keeper(routes.into());
         let daemon = bound(builder, called.through_ssh()).await?;
         let homes = called.homes().iter().map(|name| home_of(name));
@@ -141,6 +144,10 @@ impl SshServer {
             dial: match self.is_restricted() {
                 true => self.dial.clone(),
                 false => called.dial(),
+            },
+            exec: match self.is_restricted() {
+                true => Vec::new(),
+                false => vec![ExecRule::any()],
             },
             ..PeerOptions::unrestricted()
         }

@@ -42,6 +42,15 @@ impl Place {
         matches!(self.via, Via::Ssh { .. })
     }
 
+    /// Returns the same host, reached by ssh as this user.
+    pub(crate) fn as_user(&self, user: &str) -> Result<Self, PlaceError> {
+        let via = ssh_as(user, user.as_bytes())?;
+        Ok(Self {
+            via,
+            ..self.by_ssh()
+        })
+    }
+
     /// Returns the same host, reached by ssh.
     pub(super) fn by_ssh(&self) -> Self {
         match &self.via {

@@ -54,6 +54,9 @@ pub(crate) enum Failure {
     /// The command was started without a standard stream that it needs.
     #[error("{stream} is closed: expected a file, a pipe or /dev/null")]
     Closed { stream: &'static str },
+    /// A command at a peer ended with this exit code, which is not 0.
+    #[error("exit code {0}")]
+    Exited(u8),
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
     /// A local file or directory cannot be written.
@@ -119,9 +122,11 @@ impl Failure {
             Self::Library(error) => Exit::of_error(error),
             Self::LogFilter { .. } | Self::Setting { .. } | Self::Closed { .. } => Exit::Usage,
             Self::Source { .. } | Self::Write { .. } | Self::Output(_) => Exit::Files,
-            Self::Listen { .. } | Self::OpenFiles { .. } | Self::Runtime(_) | Self::Signals(_) => {
-                Exit::Failed
-            }
+            Self::Listen { .. }
+            | Self::OpenFiles { .. }
+            | Self::Runtime(_)
+            | Self::Signals(_)
+            | Self::Exited(_) => Exit::Failed,
             Self::Interrupted { stop, .. } | Self::Stopped(stop) => stop.exit(),
         }
     }

@@ -7,7 +7,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, stdin, stdout},
+    io::{self, stderr, stdin, stdout},
     os::{
         fd::{AsFd, AsRawFd as _},
         unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
@@ -66,7 +66,16 @@ pub(crate) fn input(pipe_size: usize) -> io::Result<Pin<Box<dyn AsyncRead + Send
 
 /// Opens standard output, like [`input`].
 pub(crate) fn output(pipe_size: usize) -> io::Result<Pin<Box<dyn AsyncWrite + Send>>> {
-    let file = unbuffered(stdout())?;
+    writer(stdout(), pipe_size)
+}
+
+/// Opens standard error, like [`input`].
+pub(crate) fn errors(pipe_size: usize) -> io::Result<Pin<Box<dyn AsyncWrite + Send>>> {
+    writer(stderr(), pipe_size)
+}
+
+fn writer(stream: impl AsFd, pipe_size: usize) -> io::Result<Pin<Box<dyn AsyncWrite + Send>>> {
+    let file = unbuffered(stream)?;
     let pipe = reopened(&file, OpenOptions::new().write(true), pipe_size);
     Ok(match pipe.map(Sender::from_file) {
         Some(Ok(pipe)) => Box::pin(pipe),

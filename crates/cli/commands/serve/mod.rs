@@ -43,6 +43,7 @@ use self::{
     settings::Settings,
 };
 use super::{
+    exec::executor::{Environment, Processes},
     status,
     trust::{name_of, rights},
 };
@@ -156,6 +157,7 @@ async fn start(
         .announce(settings.announce)
         .limits(settings.limits.clone())
         .bench(settings.bench.clone())
+        .executor(Arc::new(Processes::new(Environment::Fixed)))
         .bind()
         .await?;
     let metrics = match settings.metrics {

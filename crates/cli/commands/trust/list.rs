@@ -136,6 +136,7 @@ fn of_peer((peer, sighting): (&Peer, Option<&Sighting>)) -> Object {
         Access::ReadOnly => "read_only",
     };
     let dial: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
+    let exec: Vec<String> = options.exec.iter().map(ToString::to_string).collect();
     Object::default()
         .with("name", peer.name.as_ref().map(ToString::to_string))
         .with("key", peer.key.to_string())
@@ -146,6 +147,7 @@ fn of_peer((peer, sighting): (&Peer, Option<&Sighting>)) -> Object {
         .with("no_bench", options.no_bench)
         .with("special_modes", options.special_modes)
         .with("dial", dial)
+        .with("exec", exec)
         .with("seen", sighting.map(of_sighting))
 }
 

@@ -266,6 +266,9 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
         let targets: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
         text.push_str(&format!(", may connect to {}", targets.join(" and ")));
     }
+    for rule in &options.exec {
+        text.push_str(&format!(", may run \"{rule}\""));
+    }
     text
 }
 

@@ -3,9 +3,11 @@
 use std::{
     ffi::OsStr,
     fs::{self, Permissions},
+    net::{Ipv4Addr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use super::{outcome::Outcome, process::Process, program::program};
@@ -173,7 +175,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon with these options on a free port, and waits until it listens.
     pub fn start(side: &Side, options: &[&str]) -> Self {
-        Self::start_on(side, 0, options)
+        Self::start_on(side, free_port(), options)
     }
 
     /// Starts a daemon on this port, and waits until it listens.
@@ -196,6 +198,23 @@ impl Daemon {
         }
     }
 }
+
+/// Returns a free TCP port, which no other caller in this process gets. It is none that the kernel
+/// gives to clients, so that a daemon can start again on it.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = process::id() + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST_PORT + (number % PORTS) as u16;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Ports below those of clients, which begin at 32768 (`ip_local_port_range` in ip(7)).
+const FIRST_PORT: u16 = 11_000;
+const PORTS: u32 = 21_000;
 
 /// Returns a numeric field of a JSON document. Panics if it is missing.
 #[track_caller]

@@ -135,6 +135,8 @@ pub(crate) struct Driver {
     comparing: u32,
     /// True if the peer has closed the session, so that the loss of its connections is expected.
     is_taking_leave: bool,
+    /// Time at which the peer's kernel closed the latest connection; `None` if it was lost otherwise.
+    hung_up_at: Option<Instant>,
     /// Number of protocol violations since the last valid chunk.
     breaches: u32,
     closing: Option<CloseCode>,
@@ -186,6 +188,7 @@ impl Driver {
             zeroing: 0,
             comparing: 0,
             breaches: 0,
+            hung_up_at: None,
             is_taking_leave: false,
             closing: None,
             next_generation: 0,
@@ -224,6 +227,7 @@ impl Driver {
                 _ = progress.tick() => {
                     self.report_progress();
                     self.watch_progress(clock::now());
+                    self.end_with_peer(clock::now());
                     self.report_now_and_then();
                     self.release_bench(clock::now());
                     self.connections.values_mut().for_each(|connection| connection.update_congestion(clock::now()));
@@ -318,6 +322,11 @@ impl Driver {
             StreamEvent::Ended(end) => {
                 // Ends a pending round-trip measurement.
                 self.on_pinged(path, Vec::new());
+                let is_close = match &end {
+                    StreamEnd::Closed => true,
+                    StreamEnd::Tls(error) => error.is_close(),
+                    _ => false,
+                };
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
                     StreamEnd::Load(_) | StreamEnd::Flood => {
@@ -332,6 +341,7 @@ impl Driver {
                     tracing::info!(path = path.0, end = %logged_error(&end), "path disconnected");
                 }
                 self.lose(path, loss, now);
+                self.hung_up_at = is_close.then_some(now);
             }
         }
     }

@@ -317,6 +317,15 @@ impl Transfers {
             .collect()
     }
 
+    /// Returns the transfers that must not outlast the peer's process.
+    pub(super) fn that_end_with_peer(&self) -> Vec<TransferId> {
+        let running = self.0.iter();
+        running
+            .filter(|(_, running)| running.kind.ends_with_peer())
+            .map(|(transfer, _)| *transfer)
+            .collect()
+    }
+
     /// Returns the transfers that write to a target, with the tracker of its jobs.
     pub(super) fn targets(&self) -> Vec<(TransferId, Arc<Target>, TaskTracker)> {
         let running = self.0.iter();

@@ -7,7 +7,8 @@ use nicstripe_proto::name::escaped;
 use super::{key::shorten, peer::LineError};
 
 /// Command that a peer may run, with exactly these arguments: `exec="zfs recv -s tank/b"`. A last
-/// argument `*` stands for any further arguments: `exec="borg serve *"`.
+/// argument `*` stands for any further arguments: `exec="borg serve *"`. `exec=*` permits every
+/// command.
 ///
 /// The text is split into words once, like a shell does, with quotes and backslashes but without
 /// variables, patterns or substitutions. No shell runs the command.
@@ -19,8 +20,8 @@ pub struct ExecRule {
 }
 
 impl ExecRule {
-    /// Returns the rule that permits every command. No line of a peers file can have it; it is for
-    /// peers that may run commands anyway, such as those who come through ssh.
+    /// Returns the rule that permits every command, for peers that may run commands anyway, such as
+    /// those who come through ssh.
     pub fn any() -> Self {
         Self {
             words: Vec::new(),
@@ -74,7 +75,11 @@ impl FromStr for ExecRule {
         let mut words = shell_words::split(text).map_err(|_| wrong())?;
         let is_open = words.pop_if(|last| last == ANY).is_some();
         let is_bad = |word: &String| word == ANY || word.contains('\0');
-        if words.first().is_none_or(String::is_empty) || words.iter().any(is_bad) {
+        let has_program = match words.first() {
+            Some(program) => !program.is_empty(),
+            None => is_open,
+        };
+        if !has_program || words.iter().any(is_bad) {
             return Err(wrong());
         }
         Ok(Self { words, is_open })
@@ -113,7 +118,7 @@ mod tests {
         let open = rule("borg serve *");
         assert!(open.permits(&["borg", "serve"]) && open.permits(&["borg", "serve", "-p", ""]));
         assert!(!open.permits(&["borg"]) && !open.permits(&["borg", "list", "serve"]));
-        assert!(ExecRule::any().permits(&["id"]));
+        assert!(ExecRule::any().permits(&["id"]) && rule("*") == ExecRule::any());
     }
 
     #[test]
@@ -126,7 +131,7 @@ mod tests {
                 "{text}"
             );
         }
-        for wrong in ["", "*", "* x", "a * b", "\"", "'a", "'' b"] {
+        for wrong in ["", "* x", "a * b", "\"", "'a", "'' b"] {
             assert!(wrong.parse::<ExecRule>().is_err(), "{wrong}");
         }
     }

@@ -87,6 +87,7 @@ impl Driver {
             return;
         };
         connection.connecting = false;
+        self.hung_up_at = None;
         // A path retired meanwhile may be added again later.
         if connection.retired {
             return;
@@ -257,6 +258,7 @@ impl Driver {
     /// Closes a lost connection and reports it to the planner at once, since a reconnect takes a
     /// second to fail.
     pub(super) fn disconnect(&mut self, path: PathId, loss: PathLoss) {
+        self.hung_up_at = None;
         if let Some(connection) = self.connections.get_mut(&path) {
             connection.close();
         }

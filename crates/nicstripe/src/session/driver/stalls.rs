@@ -1,12 +1,16 @@
 //! Client: watches the progress of its peer. A peer that only answers heartbeats is connected, but
 //! makes no transfer or request go on.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use nicstripe_proto::{BitRate, ChunkSize, FailCode, TransferId, TransferStats, session::failure};
 
 use super::Driver;
 use crate::{
+    file::FileError,
     report::{
         error::Error,
         event::{Awaited, Event},
@@ -52,6 +56,20 @@ impl Driver {
             self.end_stalled(transfer, awaited, waited);
         }
         self.watch_asks(patience, now);
+    }
+
+    /// Daemon: fails the transfers that must not outlast the peer's process, once that has closed all
+    /// connections and made none for [`PEER_GONE`].
+    pub(super) fn end_with_peer(&mut self, now: Instant) {
+        let is_gone = |at: Instant| now.saturating_duration_since(at) >= PEER_GONE;
+        if self.session.is_connected() || !self.hung_up_at.is_some_and(is_gone) {
+            return;
+        }
+        for transfer in self.running.that_end_with_peer() {
+            let cause = io::Error::other("the peer's program has gone");
+            let error = FileError::new("run", "the command", cause);
+            self.fail(transfer, error.with_code(FailCode::Cancelled));
+        }
     }
 
     /// Does the same for requests about names.
@@ -114,3 +132,7 @@ fn awaited(running: &Running, stats: &TransferStats) -> Awaited {
         TransferDirection::Receive => Awaited::Sending,
     }
 }
+
+/// Time without a connection after which a peer that has closed all is considered gone. A peer that
+/// lives reconnects at once.
+const PEER_GONE: Duration = Duration::from_secs(3);

@@ -30,6 +30,7 @@ pub(crate) struct ByteSource {
     reader: Option<Reader>,
     /// Client: command to request, whose input this is.
     request: Option<Exec>,
+    is_daemon: bool,
 }
 
 impl ByteSource {
@@ -38,6 +39,7 @@ impl ByteSource {
         Self {
             reader: Some(reader),
             request: None,
+            is_daemon: true,
         }
     }
 
@@ -46,6 +48,7 @@ impl ByteSource {
         Self {
             reader: Some(reader),
             request: Some(request),
+            is_daemon: false,
         }
     }
 }
@@ -72,6 +75,11 @@ impl Kind for ByteSource {
             });
         }
         Ok(())
+    }
+
+    /// A client's end of a command waits for the daemon as long as its user wants.
+    fn ends_with_peer(&self) -> bool {
+        self.is_daemon
     }
 }
 
@@ -191,6 +199,10 @@ impl Kind for ByteSink {
     fn on_end(&mut self) -> Result<(), Error> {
         self.send(None);
         Ok(())
+    }
+
+    fn ends_with_peer(&self) -> bool {
+        !self.is_offered
     }
 }
 

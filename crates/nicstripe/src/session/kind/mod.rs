@@ -97,6 +97,12 @@ pub(crate) trait Kind: fmt::Debug + Send {
         None
     }
 
+    /// Returns true if the transfer must not outlast the peer's process: it fails once that has closed
+    /// all connections and made none for a while.
+    fn ends_with_peer(&self) -> bool {
+        false
+    }
+
     /// Returns the running thread of a tree; `None` for other kinds.
     fn tree(&self) -> Option<&TreeThread> {
         None

@@ -106,6 +106,15 @@ impl TlsError {
         )
     }
 
+    /// Returns true if the peer's process or kernel closed the connection.
+    pub(crate) fn is_close(&self) -> bool {
+        match self {
+            Self::Truncated => true,
+            Self::Io { source, .. } => Self::is_hang_up(source),
+            _ => false,
+        }
+    }
+
     /// Returns true if a system call failed because the peer closed the connection. The last bytes
     /// of the peer may still be readable.
     pub(super) fn is_hang_up(error: &io::Error) -> bool {
