@@ -1,6 +1,6 @@
 //! `nicstripe dial`: one connection to a TCP service of the peer, on standard input and output.
 
-use std::io;
+use std::{io, path::Path};
 
 use clap::Args;
 use nicstripe::{Client, Tunnel, trust::DialTarget};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, spli
 
 use crate::{
     connect::{arguments::ConnectArgs, place::Place, setup::Needs},
-    failure::{CommandError, Failure},
+    failure::{Failure, Fault, exit::Exit},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
 };
@@ -69,10 +69,7 @@ impl Dial {
     }
 
     async fn send(&self, mut to_peer: WriteHalf<Tunnel>) -> Result<(), Failure> {
-        let failed = |source| Failure::Source {
-            path: "-".into(),
-            source,
-        };
+        let failed = Failure::opening(Path::new("-"));
         let mut input = streams::input(PIPE).map_err(failed)?;
         let mut bytes = vec![0; BLOCK];
         loop {
@@ -108,20 +105,10 @@ impl Dial {
     }
 
     fn broken(&self, source: io::Error) -> Failure {
-        let target = self.target.to_string();
-        Broken { target, source }.into()
+        let text = format!("connection to {} lost", self.target);
+        Fault::new(Exit::Failed, text).because(source).into()
     }
 }
-
-/// The tunnelled TCP connection was reset, or its session ended.
-#[derive(Debug, thiserror::Error)]
-#[error("connection to {target} lost")]
-struct Broken {
-    target: String,
-    source: io::Error,
-}
-
-impl CommandError for Broken {}
 
 /// Maximum bytes of one read from standard input or one write to standard output.
 const BLOCK: usize = 64 << 10;

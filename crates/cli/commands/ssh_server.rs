@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use nicstripe::{
     Daemon, DaemonBuilder, RoutePolicy,
-    bootstrap::{BootstrapError, Called, MAX_LINE, Serving},
+    bootstrap::{Called, MAX_LINE, Serving},
     routes::RouteKeeper,
     trust::{DialTarget, PeerOptions},
 };
@@ -22,7 +22,7 @@ use super::{
     trust::access,
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::{logging, terminal::Terminal},
     places,
     process::{runtime, signals::Signals, streams},
@@ -79,7 +79,9 @@ impl SshServer {
                 .read_until(b'\n', &mut line)
                 .await
                 .map_err(Failure::Output)?;
-            let called = Called::parse(&String::from_utf8_lossy(&line)).map_err(Odd)?;
+            let called = Called::parse(&String::from_utf8_lossy(&line)).map_err(|why| {
+                Fault::new(Exit::Usage, format!("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({why})"))
+            })?;
             let opened = self.open(&called, routes).await;
             let (daemon, reply) = match opened {
                 Ok(opened) => opened,
@@ -108,11 +110,13 @@ impl SshServer {
         routes: RouteKeeper,
     ) -> Result<(Daemon, String), Failure> {
         if !called.is_same_version() {
-            return Err(OtherVersion.into());
+            let text = "the client speaks another protocol version";
+            return Err(Fault::new(Exit::Protocol, text).into());
         }
         let home = self.root.clone().unwrap_or_else(own_home);
         if self.root.is_some() && called.is_from_root() {
-            return Err(OutsideRoot(home).into());
+            let text = format!("only {home:?} is served: expected paths relative to it");
+            return Err(Fault::new(Exit::Refused, text).into());
         }
         let (builder, key) = called.daemon(self.rights(called))?;
         let builder = self
@@ -177,38 +181,6 @@ fn own_home() -> PathBuf {
 
 fn home_of(name: &str) -> Option<PathBuf> {
     User::from_name(name).ok()?.map(|user| user.dir)
-}
-
-/// Directory of the only root, for a client that asks for an absolute path.
-#[derive(Debug, thiserror::Error)]
-#[error("only {0:?} is served: expected paths relative to it")]
-struct OutsideRoot(PathBuf);
-
-impl CommandError for OutsideRoot {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the client speaks another protocol version")]
-struct OtherVersion;
-
-impl CommandError for OtherVersion {
-    fn exit(&self) -> Exit {
-        Exit::Protocol
-    }
-}
-
-/// Standard input has no request of a client.
-#[derive(Debug, thiserror::Error)]
-#[error("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({0})")]
-struct Odd(BootstrapError);
-
-impl CommandError for Odd {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
 }
 
 /// Buffer size of a pipe in bytes.

@@ -14,7 +14,7 @@ use super::{
     ssh::SshArgs,
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     places,
     text::{
         quantity::{parse_rate, parse_time},
@@ -96,7 +96,10 @@ impl LinkArgs {
                 .then(|| link.local.to_string())
         };
         if let Some(name) = self.link.iter().enumerate().find_map(again) {
-            return Err(Twice(name).into());
+            let text = format!(
+                "--link {name} is given twice: expected each link once; more connections a link: --streams N"
+            );
+            return Err(Fault::new(Exit::Usage, text).into());
         }
         if self.exclude_link.is_empty() {
             return Ok(());
@@ -107,11 +110,11 @@ impl LinkArgs {
             return Ok(());
         };
         let names = here.iter().map(|interface| shown(&interface.name));
-        Err(Excluded {
-            name: name.clone(),
-            here: names.collect::<Vec<_>>().join(", "),
-        }
-        .into())
+        let names = names.collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "cannot exclude interface {name:?}, which does not exist: expected one of {names}"
+        );
+        Err(Fault::new(Exit::Usage, text).into())
     }
 
     /// Restricts a client to the links and the IP version that the options select.
@@ -120,32 +123,6 @@ impl LinkArgs {
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
             .family(self.ip_version.only())
-    }
-}
-
-/// `--link` was given twice with the same ends.
-#[derive(Debug, thiserror::Error)]
-#[error("--link {0} is given twice: expected each link once; more connections a link: --streams N")]
-struct Twice(String);
-
-impl CommandError for Twice {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
-
-/// An interface given to `--exclude-link` does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot exclude interface {name:?}, which does not exist: expected one of {here}")]
-struct Excluded {
-    name: String,
-    /// Names of the existing interfaces, joined by commas.
-    here: String,
-}
-
-impl CommandError for Excluded {
-    fn exit(&self) -> Exit {
-        Exit::Usage
     }
 }
 

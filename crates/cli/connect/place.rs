@@ -10,7 +10,6 @@ use std::{fmt, str::FromStr};
 
 use nicstripe::escaped;
 
-use crate::text::invocation::Invocation;
 use crate::{
     failure::{CommandError, exit::Exit},
     text::shown,
@@ -245,10 +244,6 @@ pub(crate) enum PlaceError {
 impl CommandError for PlaceError {
     fn exit(&self) -> Exit {
         Exit::Usage
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
     }
 }
 

@@ -20,14 +20,14 @@ use super::{
     by_code::{self, Offering},
     location::{LocationError, rooted},
     place::{Place, Via},
-    ssh::{self, Channel, SshError},
+    ssh::{self, Channel},
     ssh_path::{Homes, leaves_home, located, user_of},
 };
 use crate::{
-    failure::Failure,
+    failure::{Failure, Fault, exit::Exit},
     output::terminal::Terminal,
     places,
-    text::{quantity::Limit, shown},
+    text::{invocation::Invocation, quantity::Limit, shown},
 };
 
 /// Client with a session, and the ssh connection that introduced the peer.
@@ -273,21 +273,26 @@ const ABSENCE: Duration = Duration::from_secs(10);
 /// Time between two looks at the links.
 const LOOK: Duration = Duration::from_millis(500);
 
-fn blocked(place: &Place, peer: &Introduction, error: &Error) -> SshError {
-    let there = peer.interfaces().map(shown).collect();
-    let tried = match error {
+/// Returns the error for a peer that was introduced, but to which no cable carries the data.
+fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
+    let there: Vec<String> = peer.interfaces().map(shown).collect();
+    let tried: String = match error {
         Error::Unreachable(unreached) => {
             let tried = unreached.tried.iter();
             tried.map(|attempt| format!("; {attempt}")).collect()
         }
         error => format!("; {}", nicstripe::chain(error)),
     };
-    SshError::Blocked {
-        place: place.to_string(),
-        port: peer.port(),
-        tried,
-        there,
-    }
+    let port = peer.port();
+    let text = format!(
+        "ssh reaches {place}, but none of its addresses accepts the data on TCP port {port}{tried}"
+    );
+    let hint = format!(
+        "open TCP port {port} on {} in the firewall of {place}, or let ssh carry the data: {}",
+        there.join(", "),
+        Invocation::of_this_process().with_flag("--allow-ssh-data")
+    );
+    Fault::new(Exit::NoLink, text).with_hint(hint)
 }
 
 /// Why no session with a daemon exists.

@@ -15,19 +15,13 @@ use crate::failure::Failure;
 ///
 /// The mode is 0666 without the umask, so that a metrics collector can read the file.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write(path, bytes).map_err(|source| Failure::Write {
-        path: path.to_owned(),
-        source,
-    })
+    write(path, bytes).map_err(Failure::writing(path))
 }
 
 /// Checks that a report can be written to `path`. Called before the measurement, which takes
 /// minutes.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
-    let failed = |source| Failure::Write {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = Failure::writing(path);
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }

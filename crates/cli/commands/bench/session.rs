@@ -9,20 +9,13 @@ use nicstripe::{
     routes::RouteKeeper,
 };
 
-use super::{
-    arguments::Measure,
-    history::History,
-    html,
-    outcome::{self, BenchError},
-    prom,
-    show::Show,
-};
+use super::{arguments::Measure, history::History, html, outcome, prom, show::Show};
 use crate::{
     connect::{
         place::Place,
         setup::{self, Connected, Needs},
     },
-    failure::{Failure, exit::Stop},
+    failure::{Failure, Fault, exit::Stop},
     output::{files, logging, terminal::Terminal},
     places,
     process::{
@@ -55,10 +48,7 @@ fn begin<'a>(
     measure.links.check()?;
     if let (Some(disk), false) = (&measure.disk, measure.reverse) {
         // A missing file would be noticed only after all links were measured.
-        File::open(&disk.file).map_err(|source| Failure::Source {
-            path: disk.file.clone(),
-            source,
-        })?;
+        File::open(&disk.file).map_err(Failure::opening(&disk.file))?;
     }
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home))?;
@@ -213,7 +203,7 @@ impl<'a> Session<'a> {
 
     /// Checks the report against its baseline first, since a regression says more than a missed
     /// minimum rate.
-    fn check(&self, report: &BenchReport) -> Result<(), BenchError> {
+    fn check(&self, report: &BenchReport) -> Result<(), Fault> {
         report
             .baseline
             .as_ref()

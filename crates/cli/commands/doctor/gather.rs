@@ -27,10 +27,7 @@ use crate::{
 /// Gathers all that the options permit.
 pub(super) fn case(doctor: &Doctor, terminal: &Terminal) -> Result<Case, Failure> {
     if let Some(root) = &doctor.root {
-        let recorded = Recorded::open(root).map_err(|source| Failure::Source {
-            path: root.clone(),
-            source,
-        })?;
+        let recorded = Recorded::open(root).map_err(Failure::opening(root))?;
         return Ok(Case {
             here: Facts::read(&recorded).into(),
             ..Case::default()

@@ -105,7 +105,8 @@ pub(crate) fn command(finding: &Finding) -> String {
     format!("nicstripe doctor --explain {}", finding.rule)
 }
 
-fn is_fault(finding: &&Finding) -> bool {
+/// Returns true if a finding costs rate, or is likely to.
+pub(super) fn is_fault(finding: &&Finding) -> bool {
     finding.severity <= Severity::Warning
 }
 

@@ -2,14 +2,12 @@
 //!
 //! - [`find`]: the arguments, and the files and directories that they mean
 //! - [`show`]: output, as lines or as JSON, entry by entry
-//! - [`error`]: errors of arguments
 //! - [`complete`]: names for the completions of shells
 //!
 //! A large directory is neither collected nor sorted here: the daemon sends its names page by page in
 //! byte order, and each page is printed when it arrives.
 
 mod complete;
-mod error;
 mod find;
 mod show;
 
@@ -19,7 +17,6 @@ use clap::{ArgAction, Args};
 use nicstripe::{Client, ClientBuilder, RoutePolicy};
 
 use self::{
-    error::{LsError, Several},
     find::{Found, Group, Item},
     show::{Listed, Show},
 };
@@ -29,7 +26,7 @@ use crate::{
         location::Remote,
         setup::{self, Connected, Needs},
     },
-    failure::Failure,
+    failure::{CommandError, Failure, exit::Exit},
     output::{logging, terminal::Terminal},
     process::runtime,
     text::{invocation::Invocation, shown},
@@ -219,7 +216,44 @@ fn outcome(mut failed: Vec<(String, Failure)>, of: usize) -> Result<(), Failure>
         (Some((_, failure)), true) => Err(failure),
         (Some(last), false) => {
             failed.push(last);
-            Err(LsError::Several(Several::of(&failed, of)).into())
+            Err(Several::of(&failed, of).into())
         }
+    }
+}
+
+/// Several arguments cannot be listed.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Several {
+    text: String,
+    lines: Vec<String>,
+    exit: Exit,
+}
+
+impl Several {
+    /// Combines the failures of some of `of` arguments. The exit code is that of the first.
+    fn of(failed: &[(String, Failure)], of: usize) -> Self {
+        let lines = failed
+            .iter()
+            .map(|(argument, failure)| format!("{argument}: {}", failure.one_line()));
+        // A pattern may match directories of which several cannot be read.
+        let of = of.max(failed.len());
+        Self {
+            text: format!("{} of {of} could not be listed", failed.len()),
+            lines: lines.collect(),
+            exit: failed
+                .first()
+                .map_or(Exit::Files, |(_, failure)| failure.exit()),
+        }
+    }
+}
+
+impl CommandError for Several {
+    fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    fn details(&self) -> &[String] {
+        &self.lines
     }
 }

@@ -1,6 +1,6 @@
 //! Prometheus endpoint: a minimal HTTP server for `GET /metrics`.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use nicstripe::DaemonHandle;
 use tokio::{
@@ -21,10 +21,6 @@ const CONNECTION_TIME: Duration = Duration::from_secs(2);
 
 /// Maximum size of a request in bytes. Requests of Prometheus and curl have about 300.
 const MOST_REQUEST: usize = 4096;
-
-pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
 
 /// Accepts connections and answers requests until the future is dropped.
 pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {

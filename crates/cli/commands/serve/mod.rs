@@ -10,7 +10,6 @@
 mod arguments;
 mod config;
 mod endpoint;
-mod error;
 mod exposition;
 mod limits;
 mod listen;
@@ -37,7 +36,6 @@ use tokio::net::TcpListener;
 pub(crate) use self::arguments::Serve;
 use self::{
     arguments::Instead,
-    error::ServeError,
     listen::{Listen, listening},
     service_manager::{ServiceManager, status_line},
     settings::Settings,
@@ -48,7 +46,11 @@ use super::{
 };
 use crate::text::shown;
 use crate::{
-    failure::{Failure, exit::Stop, panics},
+    failure::{
+        Failure, Fault,
+        exit::{Exit, Stop},
+        panics,
+    },
     output::{
         logging::{self, LogControl},
         stdout,
@@ -159,11 +161,10 @@ async fn start(
         .bind()
         .await?;
     let metrics = match settings.metrics {
-        Some(address) => Some(
-            endpoint::open(address)
-                .await
-                .map_err(|source| ServeError::Metrics { address, source })?,
-        ),
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+            let text = format!("cannot listen on {address} for metrics");
+            Fault::new(Exit::Failed, text).because(error)
+        })?),
         None => None,
     };
     let shown = shown(&root);
@@ -320,18 +321,5 @@ fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal:
     if peers.iter().next().is_none() {
         terminal.warning("no trusted peers yet: all connections will be rejected");
         terminal.hint("run `nicstripe key` on the other machine, and here: nicstripe trust add 'LINE' --name NAME");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commands_own_restriction_is_the_upper_bound() {
-        assert_eq!(Access::Full.max(Access::ReadOnly), Access::ReadOnly);
-        assert_eq!(Access::Full.max(Access::AppendOnly), Access::AppendOnly);
-        assert_eq!(Access::ReadOnly.max(Access::AppendOnly), Access::ReadOnly);
-        assert_eq!(Access::AppendOnly.max(Access::Full), Access::AppendOnly);
     }
 }

@@ -52,7 +52,9 @@ impl Settings {
             .or_else(|| Some(home.config_file()).filter(|path| path.exists()));
         let config = file
             .as_deref()
-            .map_or_else(|| Ok(Options::default()), config::load)?;
+            .map(config::load)
+            .transpose()?
+            .unwrap_or_default();
         Self::of(args, config, file)
     }
 
