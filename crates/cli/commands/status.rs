@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     failure::Failure,
     output::{
-        json::{Object, link_ends, link_state, outcome, print_document, seconds},
+        json::{Object, hinted_outcome, link_ends, link_state, print_document, seconds},
         stdout,
         terminal::Terminal,
     },
@@ -41,7 +41,7 @@ impl Status {
         if self.json {
             let document = Object::default()
                 .with("schema", SCHEMA)
-                .and(outcome(None, None))
+                .and(hinted_outcome(None))
                 .with("processes", &found);
             return print_document(&document);
         }

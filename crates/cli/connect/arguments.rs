@@ -117,6 +117,16 @@ impl LinkArgs {
         Err(Fault::new(Exit::Usage, text).into())
     }
 
+    /// Connects to a peer for a question that needs no host routes.
+    pub(crate) async fn connect(
+        &self,
+        place: &Place,
+        needs: &Needs<'_>,
+    ) -> Result<Connected, Failure> {
+        let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
+        setup::connect(place, self, needs, adapt, setup::say).await
+    }
+
     /// Restricts a client to the links and the IP version that the options select.
     pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
         builder

@@ -13,7 +13,10 @@ use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::stdout;
-use crate::failure::{Failure, exit::Exit};
+use crate::{
+    failure::{Failure, exit::Exit},
+    text::invocation::Invocation,
+};
 
 /// Prints a JSON document on one line.
 ///
@@ -117,6 +120,12 @@ pub(crate) fn line(schema: &str, time: Duration, event: Object) -> Object {
         .with("schema", schema)
         .with("time_s", seconds(time))
         .and(event)
+}
+
+/// Returns the fields for the end of a command, with the hint for a failure.
+pub(crate) fn hinted_outcome(failure: Option<&Failure>) -> Object {
+    let hint = |failure: &Failure| failure.hint(&Invocation::of_this_process());
+    outcome(failure, failure.and_then(hint))
 }
 
 /// Returns the fields for the end of a command.

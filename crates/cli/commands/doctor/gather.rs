@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe::{
-    Client, ClientBuilder, LinkFailure, LinkState as PathState, LinkSurvey, RoutePolicy,
+    Client, LinkFailure, LinkState as PathState, LinkSurvey,
     bench::{BenchEvent, BenchPlan, Phase},
 };
 use nicstripe_doctor::{Case, LinkFacts, LinkState, Machine};
@@ -14,10 +14,7 @@ use nicstripe_link::facts::{Facts, Recorded};
 
 use super::Doctor;
 use crate::{
-    connect::{
-        place::Place,
-        setup::{self, Needs},
-    },
+    connect::{place::Place, setup::Needs},
     failure::Failure,
     output::terminal::Terminal,
     process::runtime,
@@ -54,9 +51,7 @@ fn alone() -> Case {
 }
 
 async fn with_peer(doctor: &Doctor, place: &Place, terminal: &Terminal) -> Result<Case, Failure> {
-    let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
-    let needs = Needs::default();
-    let connected = setup::connect(place, &doctor.links, &needs, adapt, setup::say).await?;
+    let connected = doctor.links.connect(place, &Needs::default()).await?;
     let examined = examined(doctor, place, &connected.client, terminal).await;
     connected.close().await;
     examined

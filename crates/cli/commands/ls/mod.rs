@@ -14,7 +14,7 @@ mod show;
 use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
-use nicstripe::{Client, ClientBuilder, RoutePolicy};
+use nicstripe::Client;
 
 use self::{
     find::{Found, Group, Item},
@@ -24,12 +24,12 @@ use crate::{
     connect::{
         arguments::LinkArgs,
         location::Remote,
-        setup::{self, Connected, Needs},
+        setup::{Connected, Needs},
     },
     failure::{CommandError, Failure, exit::Exit},
     output::{logging, terminal::Terminal},
     process::runtime,
-    text::{invocation::Invocation, shown},
+    text::shown,
 };
 
 /// List files and directories on another machine
@@ -96,10 +96,7 @@ impl Ls {
         let mut failed = Vec::new();
         let listed = self.list(terminal, &mut show, &mut failed);
         let result = listed.and_then(|()| outcome(failed, self.paths.len()));
-        let invocation = Invocation::of_this_process();
-        let failure = result.as_ref().err();
-        let hint = failure.and_then(|failure| failure.hint(&invocation));
-        let printed = show.finish(failure, hint);
+        let printed = show.finish(result.as_ref().err());
         // A failed listing outranks failed output.
         result.and(printed)
     }
@@ -132,9 +129,7 @@ impl Ls {
             paths: &group.paths,
             ..Needs::default()
         };
-        let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
-        let connected =
-            setup::connect(&group.place, &self.links, &needs, adapt, setup::say).await?;
+        let connected = self.links.connect(&group.place, &needs).await?;
         let result = self.list_connected(&connected, group, show, failed).await;
         connected.close().await;
         result

@@ -10,7 +10,7 @@ use crate::{
     connect::location::Remote,
     failure::Failure,
     output::{
-        json::{Object, outcome},
+        json::{Object, hinted_outcome},
         stdout,
     },
     text::{date::Date, quantity::Size},
@@ -92,17 +92,11 @@ impl Show {
     }
 
     /// Prints the end of the output.
-    pub(super) fn finish(
-        mut self,
-        failure: Option<&Failure>,
-        hint: Option<String>,
-    ) -> Result<(), Failure> {
+    pub(super) fn finish(mut self, failure: Option<&Failure>) -> Result<(), Failure> {
         if self.json {
             let details = failure.map(Failure::details).unwrap_or_default();
-            let end = json(
-                &outcome(failure, hint)
-                    .with("failures", Some(details).filter(|lines| !lines.is_empty())),
-            );
+            let details = Some(details).filter(|lines| !lines.is_empty());
+            let end = json(&hinted_outcome(failure).with("failures", details));
             let _ = writeln!(self.waiting, "],{}", &end[1..]);
         }
         self.flush()

@@ -30,7 +30,7 @@ use nicstripe::routes::RouteKeeper;
 
 pub(crate) use self::arguments::Restic;
 use self::{
-    password::{PASSWORD, Password, USER},
+    password::{Password, USER},
     peer::Peer,
     places::{Limits, Places},
     repository::Repository,
@@ -131,10 +131,7 @@ impl Restic {
             address: typed.to_owned(),
             source,
         };
-        let set = Password::from_env().map_err(|_| Failure::Setting {
-            key: USER,
-            why: format!("set without {PASSWORD}"),
-        })?;
+        let set = Password::from_env()?;
         if self.no_password && set.is_some() {
             return Err(Failure::Setting {
                 key: USER,

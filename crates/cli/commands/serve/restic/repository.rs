@@ -120,16 +120,26 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    /// Creates the directories of an empty repository, if the query has `create=true`.
+    /// Creates the directories of an empty repository, up to [`SIDE_BY_SIDE`] at a time, if the query
+    /// has `create=true`.
     async fn make(&self, query: Option<&str>) -> Result<Reply, Refusal> {
         if !query.is_some_and(|query| query.split('&').any(|pair| pair == "create=true")) {
             return Err(Refusal::Create);
         }
-        let directories = self.layout.directories()?;
-        self.each(directories, |objects, name| async move {
-            objects.make_dir(&name).await
-        })
-        .await?;
+        let permits = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+        let mut tasks = JoinSet::new();
+        for name in self.layout.directories()? {
+            let (permits, objects) = (permits.clone(), self.objects.clone());
+            tasks.spawn(async move {
+                // The semaphore is never closed.
+                let _permit = permits.acquire().await;
+                objects.make_dir(&name).await
+            });
+        }
+        while let Some(made) = tasks.join_next().await {
+            let failed = StatusCode::INTERNAL_SERVER_ERROR;
+            made.map_err(|error| ObjectError::new(failed, error.to_string()))??;
+        }
         Ok(reply::status(StatusCode::OK))
     }
 
@@ -224,35 +234,6 @@ impl<O: Objects> Repository<O> {
         }
         upload.finish().await?;
         Ok(reply::status(StatusCode::OK))
-    }
-
-    /// Runs `act` for each name, up to [`SIDE_BY_SIDE`] at a time. Returns the results in any
-    /// order, or the first error.
-    async fn each<T, F>(
-        &self,
-        names: Vec<Name>,
-        act: impl Fn(Arc<O>, Name) -> F,
-    ) -> Result<Vec<T>, ObjectError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, ObjectError>> + Send + 'static,
-    {
-        let permits = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-        let mut tasks = JoinSet::new();
-        for name in names {
-            let (permits, action) = (permits.clone(), act(self.objects.clone(), name));
-            tasks.spawn(async move {
-                // The semaphore is never closed.
-                let _permit = permits.acquire().await;
-                action.await
-            });
-        }
-        let mut results = Vec::new();
-        while let Some(result) = tasks.join_next().await {
-            let failed = StatusCode::INTERNAL_SERVER_ERROR;
-            results.push(result.map_err(|error| ObjectError::new(failed, error.to_string()))??);
-        }
-        Ok(results)
     }
 }
 
