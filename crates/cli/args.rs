@@ -46,7 +46,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the given subcommand and returns its result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match self {
             Self::Demo(demo) => demo.run(terminal),
@@ -75,7 +74,6 @@ impl Command {
     }
 }
 
-/// Prints the short help of a subcommand on standard output.
 fn print_help(subcommand: &str) -> Result<(), Failure> {
     let mut root = Args::command();
     root.build();

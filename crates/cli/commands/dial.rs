@@ -34,7 +34,6 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Connects to the service, and copies bytes until both directions have ended.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         streams::check_input()?;

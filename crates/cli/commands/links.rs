@@ -43,8 +43,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Probes the links to the peer, or lists local interfaces if no host is given, and prints the
-    /// result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         self.links.check()?;
@@ -251,8 +249,6 @@ fn of_unused(unused: &UnusedInterface) -> Object {
         .with("failed", unused.failed)
 }
 
-/// Returns the document of `nicstripe links` without a host, described in
-/// `docs/schema/links.schema.json`.
 fn document_of_here(interfaces: &[LocalInterface]) -> Object {
     let of_interface = |interface: &LocalInterface| {
         Object::default()

@@ -27,7 +27,6 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    /// Prints or writes the manual pages of the command line `program`.
     pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
         let pages = pages(program);
         if let Some(dir) = self.dir {

@@ -71,7 +71,6 @@ impl Receive {
         })
     }
 
-    /// Returns the real path of the directory to write to.
     fn directory(&self) -> Result<PathBuf, Failure> {
         let path = self.dir.clone().unwrap_or_else(|| ".".into());
         let failed = Failure::writing(&path);
@@ -126,7 +125,6 @@ impl Receive {
         }
     }
 
-    /// Serves the sender until its copy is complete.
     async fn take(
         &self,
         paired: Paired,
@@ -230,7 +228,6 @@ fn check(offered: &Offered, dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Says what becomes of an item whose name exists.
 fn exists(item: &Item, dir: &Path) -> &'static str {
     match fs::symlink_metadata(path_of(item, dir)) {
         Ok(found) if found.is_dir() && item.is_dir => "  (exists: files are added to it)",

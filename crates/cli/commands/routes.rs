@@ -30,7 +30,6 @@ enum Action {
 }
 
 impl RoutesArgs {
-    /// Lists the host routes, or removes those of ended processes and restores their MTUs.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let state_dir = places::routes_dir(&places::home()?);
         match self.action {

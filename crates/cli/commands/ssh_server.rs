@@ -166,7 +166,6 @@ impl SshServer {
     }
 }
 
-/// Returns the home directory of this process's user.
 fn own_home() -> PathBuf {
     let named = env::var_os("HOME").map(PathBuf::from);
     let named = named.filter(|home| home.is_absolute());

@@ -57,7 +57,6 @@ impl Status {
     }
 }
 
-/// Returns the answer of a daemon.
 pub(crate) fn of_daemon(root: &str, key: &str, sessions: &[RunningSession]) -> Object {
     Object::default()
         .with("role", "daemon")
@@ -66,7 +65,6 @@ pub(crate) fn of_daemon(root: &str, key: &str, sessions: &[RunningSession]) -> O
         .list("sessions", sessions, of_session)
 }
 
-/// Returns the answer of a copy: its command, and its last event of progress.
 pub(crate) fn of_copy(command: &str, progress: Option<&RawValue>) -> Object {
     Object::default()
         .with("role", "copy")

@@ -33,7 +33,6 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// Starts the route helper process, as [`SessionArgs::keeper`] does.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         self.links.check()?;
         self.session.keeper()
@@ -49,7 +48,6 @@ impl ConnectArgs {
         setup::connect(place, &self.links, needs, adapt, setup::say).await
     }
 
-    /// Returns the daemon's TCP port, as [`LinkArgs::port`] does.
     #[cfg(test)]
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
         self.links.port(in_url)

@@ -101,7 +101,6 @@ impl Held {
     }
 }
 
-/// Returns a file or directory as an item, with its size.
 pub(crate) fn item(path: &Path) -> Result<Item, Failure> {
     let found = fs::symlink_metadata(path).map_err(Failure::opening(path))?;
     let (files, bytes) = match found.is_dir() {
@@ -146,7 +145,6 @@ pub(crate) fn totals(items: &[Item]) -> String {
     format!("{} ({})", counted(files, "file"), Size(bytes))
 }
 
-/// Returns the line of an item in a list.
 pub(crate) fn line(item: &Item) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let name = shown(OsString::from_vec(item.name.clone()));

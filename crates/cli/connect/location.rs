@@ -187,13 +187,11 @@ pub(crate) fn parent(typed: &OsStr) -> &OsStr {
     OsStr::from_bytes(&bytes[..end])
 }
 
-/// Returns true if an argument means standard input or output.
 pub(crate) fn is_pipe(argument: &OsStr) -> bool {
     matches!(argument.as_bytes(), b"-" | b"/dev/stdin" | b"/dev/stdout")
 }
 
 impl RemotePath {
-    /// Returns the name of the file or directory; `None` for the root.
     pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::Root => None,

@@ -41,7 +41,6 @@ impl Place {
         matches!(self.via, Via::Ssh { .. })
     }
 
-    /// Returns the same host, reached by ssh.
     pub(super) fn by_ssh(&self) -> Self {
         match &self.via {
             Via::Ssh { .. } => self.clone(),

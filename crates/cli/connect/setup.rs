@@ -144,7 +144,6 @@ pub(crate) async fn connect(
     through_ssh(place, links, needs, adapt, tell).await
 }
 
-/// Connects to a peer that ssh introduces.
 async fn through_ssh(
     place: Place,
     links: &LinkArgs,
@@ -206,7 +205,6 @@ async fn through_ssh(
     })
 }
 
-/// Connects to a peer that shows a code.
 async fn by_a_code(
     place: &Place,
     offering: &Offering,
@@ -418,7 +416,6 @@ pub(crate) fn unreachable(event: &Event, on_interrupt: &str) -> Option<String> {
     ))
 }
 
-/// Returns the message for a peer that makes no progress; `None` for other events.
 pub(crate) fn stalled(event: &Event) -> Option<String> {
     let Event::Stalled { since, awaited } = event else {
         return None;
@@ -429,7 +426,6 @@ pub(crate) fn stalled(event: &Event) -> Option<String> {
     ))
 }
 
-/// Returns the message for a session that the daemon queued; `None` for other events.
 pub(crate) fn queued(event: &Event) -> Option<String> {
     let Event::Queued { host, most, .. } = event else {
         return None;

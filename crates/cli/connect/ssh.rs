@@ -61,7 +61,6 @@ impl SshArgs {
         Ok((!words.is_empty()).then_some(words))
     }
 
-    /// Returns true if there is an ssh program to try.
     pub(super) fn is_there(&self) -> bool {
         let Ok(Some(words)) = self.words() else {
             return false;
@@ -273,7 +272,6 @@ impl Started {
         self.send(&program).await
     }
 
-    /// Returns the error of an ssh that ended before the answer.
     async fn ended(&mut self) -> Fault {
         let status = tokio::time::timeout(CLOSE_TIMEOUT, self.child.wait()).await;
         let place = &self.place;
@@ -369,7 +367,6 @@ fn this_system() -> String {
     format!("Linux-{machine}")
 }
 
-/// Returns the wrapper of errors of starting a program.
 fn not_started(program: &str) -> impl Fn(io::Error) -> Fault + Copy {
     move |error| {
         Fault::new(Exit::NoLink, format!("cannot start {program}"))

@@ -40,7 +40,6 @@ const MORE_OPEN_FILES: &str =
 const LARGER_FILES: &str =
     "show the limit of file sizes: ulimit -f, or LimitFSIZE= of a systemd unit; FAT allows 4 GiB";
 
-/// Returns the hint for an error of starting a thread.
 pub(super) fn of_thread(error: &io::Error) -> Option<String> {
     (error.kind() == ErrorKind::WouldBlock).then(|| MORE_THREADS.to_owned())
 }
@@ -48,7 +47,6 @@ pub(super) fn of_thread(error: &io::Error) -> Option<String> {
 /// Hint for an EAGAIN from the kernel when a thread cannot be started.
 const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
 
-/// Returns the hint for an error of the library.
 pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
@@ -308,7 +306,6 @@ pub(crate) const WITH_A_NEW_CODE: &str =
 /// Options of `cp` that keep existing files.
 const KEEPING: [&str; 3] = ["--no-replace", "--no-clobber", "--ignore-existing"];
 
-/// Returns the hint that a rerun resumes.
 pub(super) fn again(invocation: &Invocation) -> String {
     if is_of_one_copy(invocation) {
         return format!("what has arrived is kept: {WITH_A_NEW_CODE}");

@@ -19,10 +19,6 @@ use crate::{
 };
 
 /// Prints a JSON document on one line.
-///
-/// # Errors
-///
-/// Standard output cannot be written.
 pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
@@ -38,7 +34,6 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 pub(crate) struct Object(Vec<(&'static str, Box<RawValue>)>);
 
 impl Object {
-    /// Starts the fields of the event with this name.
     pub(crate) fn event(name: &'static str) -> Self {
         Self::default().with("event", name)
     }
@@ -52,7 +47,6 @@ impl Object {
         self
     }
 
-    /// Adds a field with one object for each of `items`.
     pub(crate) fn list<T>(
         self,
         name: &'static str,
@@ -62,7 +56,6 @@ impl Object {
         self.with(name, items.into_iter().map(object).collect::<Vec<_>>())
     }
 
-    /// Adds the fields of another object.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
@@ -104,10 +97,6 @@ impl EventStream {
     }
 
     /// Ends the stream.
-    ///
-    /// # Errors
-    ///
-    /// A line could not be written to standard output.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.broken
             .map_or(Ok(()), |error| Err(Failure::Output(error)))
@@ -128,7 +117,6 @@ pub(crate) fn hinted_outcome(failure: Option<&Failure>) -> Object {
     outcome(failure, failure.and_then(hint))
 }
 
-/// Returns the fields for the end of a command.
 pub(crate) fn outcome(failure: Option<&Failure>, hint: Option<String>) -> Object {
     Object::default()
         .with("ok", failure.is_none())
@@ -140,7 +128,6 @@ pub(crate) fn outcome(failure: Option<&Failure>, hint: Option<String>) -> Object
         .with("hint", hint)
 }
 
-/// Returns the fields for the two interfaces of a link.
 pub(crate) fn link_ends(link: &LinkName) -> Object {
     Object::default()
         .with("interface", &link.interface)
@@ -169,7 +156,6 @@ pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// Returns the duration in whole microseconds.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

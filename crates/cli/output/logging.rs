@@ -39,19 +39,11 @@ pub(crate) enum LogFormat {
 }
 
 /// Starts the log of an interactive command: warnings and errors, without the time.
-///
-/// # Errors
-///
-/// `NICSTRIPE_LOG` is not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     start_at("warn", terminal)
 }
 
 /// Starts the log of a command whose standard error is another machine's terminal: errors only.
-///
-/// # Errors
-///
-/// As [`start`].
 pub(crate) fn start_quiet(terminal: &Terminal) -> Result<(), Failure> {
     start_at("error", terminal)
 }
@@ -78,10 +70,6 @@ fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Starts the log of a daemon, and returns a handle that can change its filter later.
-///
-/// # Errors
-///
-/// The filter is invalid.
 pub(crate) fn start_daemon(
     filter: &LogFilter,
     format: LogFormat,
@@ -124,11 +112,7 @@ pub(crate) fn start_daemon(
 pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
 
 impl LogControl {
-    /// Replaces the filter of the running log.
-    ///
-    /// # Errors
-    ///
-    /// The new filter is invalid. The old one stays in force.
+    /// Replaces the filter of the running log. If it is invalid, the old one stays in force.
     pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
         let filter = filter.parse()?;
         // Fails only after the log has ended.
@@ -147,7 +131,6 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
-    /// Returns the filter of the environment variable, if it is set.
     pub(crate) fn from_env() -> Option<Self> {
         let text = env::var(LOG_VARIABLE)
             .ok()
@@ -156,11 +139,6 @@ impl LogFilter {
         Some(Self { key, text })
     }
 
-    /// Parses the filter.
-    ///
-    /// # Errors
-    ///
-    /// The filter is invalid.
     pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
         let Self { key, text } = self;
         // A bare level applies to this program only: messages of rustls about each handshake

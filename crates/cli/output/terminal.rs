@@ -43,7 +43,6 @@ impl Default for Terminal {
 }
 
 impl Terminal {
-    /// Returns true if standard error is a terminal.
     pub(crate) fn is_interactive(&self) -> bool {
         io::stderr().is_terminal()
     }
@@ -84,7 +83,6 @@ impl Terminal {
         *self.format.lock()
     }
 
-    /// Sets the format of all later messages.
     pub(crate) fn set_format(&self, format: MessageFormat) {
         *self.format.lock() = format;
     }
@@ -103,25 +101,18 @@ impl Terminal {
     }
 
     /// Prints one line of a result on standard output, above the progress bars.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`stdout::line`].
     pub(crate) fn result(&self, line: impl Display) -> Result<(), Failure> {
         self.bars.suspend(|| stdout::line(line))
     }
 
-    /// Prints the error that ends the command, after `error:`.
     pub(crate) fn error(&self, text: &str) {
         self.labelled(Priority::Error, ERROR, "error:", text);
     }
 
-    /// Prints a problem that does not end the command, after `warning:`.
     pub(crate) fn warning(&self, text: &str) {
         self.labelled(Priority::Warning, WARNING, "warning:", text);
     }
 
-    /// Prints advice on the error or warning before, after `hint:`.
     pub(crate) fn hint(&self, text: &str) {
         self.labelled(Priority::Info, HINT, "hint:", text);
     }

@@ -16,7 +16,6 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// Returns the command line of this process.
     pub(crate) fn of_this_process() -> Self {
         Self {
             words: env::args_os().collect(),
@@ -30,7 +29,6 @@ impl Invocation {
         }
     }
 
-    /// Returns true if the first argument is this subcommand.
     pub(crate) fn is_of(&self, subcommand: &str) -> bool {
         self.words.get(1).is_some_and(|word| word == subcommand)
     }

@@ -24,7 +24,6 @@ pub(crate) fn trouble(state: &LinkState) -> Option<String> {
     }
 }
 
-/// Formats a number of links: `1 link`, `2 links`.
 pub(crate) fn counted(links: usize) -> String {
     super::counted(links, "link")
 }

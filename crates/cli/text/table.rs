@@ -50,7 +50,6 @@ pub(crate) fn left_aligned<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Returns the width of each column: that of its widest cell.
 fn widths<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<usize> {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let width = |column: usize| {

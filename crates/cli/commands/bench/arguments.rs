@@ -173,7 +173,6 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Returns true if standard output carries JSON.
     pub(crate) fn is_for_programs(&self) -> bool {
         self.json || self.json_stream
     }
@@ -192,13 +191,11 @@ impl Measure {
         chosen.map(|(_, phase)| phase).collect()
     }
 
-    /// Returns the minimum and maximum number of repeats of each load.
     pub(crate) fn repeats(&self) -> RangeInclusive<u32> {
         self.repeat
             .map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
     }
 
-    /// Returns the requested sweeps without duplicates, in the order of the arguments.
     pub(crate) fn sweeps(&self) -> Vec<SweepKind> {
         let mut kinds = Vec::new();
         for kind in self.sweep.iter().copied().map(SweepKind::from) {

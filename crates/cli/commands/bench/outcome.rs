@@ -5,7 +5,6 @@ use nicstripe::bench::{BenchReport, Comparison, Phase, Verdict};
 use super::reading::{Reading, obstacle, short_id};
 use crate::failure::{Fault, exit::Exit};
 
-/// Returns an error if the report is slower than its baseline, or cannot be compared with it.
 pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), Fault> {
     let id = short_id(&comparison.id);
     let (percent, noise) = (-comparison.change_pct, comparison.noise_pct);

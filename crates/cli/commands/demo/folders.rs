@@ -56,12 +56,10 @@ impl Folders {
         Ok(folders)
     }
 
-    /// Returns the `NICSTRIPE_HOME` directory of a host.
     pub(super) fn home(&self, host: &str) -> Home {
         Home::at(self.base.path().join(host))
     }
 
-    /// Returns the path of the generated file that the demo copies.
     pub(super) fn sample(&self) -> PathBuf {
         self.base.path().join("sample.bin")
     }

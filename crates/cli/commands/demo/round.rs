@@ -226,7 +226,6 @@ impl Daemon {
         }
     }
 
-    /// Prints all output of the daemon, to diagnose a failure.
     fn print_all(&self, terminal: &Terminal) {
         self.said
             .iter()
@@ -235,7 +234,6 @@ impl Daemon {
 }
 
 impl Outcome {
-    /// Returns the outcome of the copy as lines.
     pub(super) fn lines(&self, cables: usize) -> Vec<String> {
         let mut lines = vec![self.got()];
         let total: u64 = self.cables.iter().map(|(_, bytes, _)| bytes).sum();

@@ -63,7 +63,6 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Creates the two hosts and `cables` cables between them.
     pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, Fault> {
         match ground {
             Isolation::Lab => {
@@ -86,7 +85,6 @@ impl Stage {
         }
     }
 
-    /// Returns a command that runs this program in a host.
     pub(super) fn nicstripe(&self, host: Host) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {

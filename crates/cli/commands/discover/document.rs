@@ -21,7 +21,6 @@ pub(crate) fn document(result: &Result<Vec<DiscoveredPeer>, Failure>, elapsed: D
         .list("peers", peers, of_peer)
 }
 
-/// Returns the object of one daemon, which answered on these cables.
 fn of_peer(cables: &[DiscoveredPeer]) -> Object {
     let first = &cables[0];
     Object::default()
@@ -36,7 +35,6 @@ fn of_peer(cables: &[DiscoveredPeer]) -> Object {
         .list("cables", cables, of_cable)
 }
 
-/// Returns the object of one cable on which a daemon answered.
 fn of_cable(peer: &DiscoveredPeer) -> Object {
     Object::default()
         .with("interface", &peer.interface)

@@ -51,7 +51,6 @@ pub(crate) struct Discover {
 }
 
 impl Discover {
-    /// Searches for daemons, and prints those that answered.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let started_at = Instant::now();
         let json = self.json;
@@ -82,7 +81,6 @@ impl Discover {
     }
 }
 
-/// Returns the printed table of discovered daemons: a header, and one line per daemon and cable.
 fn table(answers: &[DiscoveredPeer]) -> Vec<String> {
     if answers.is_empty() {
         return Vec::new();

@@ -84,7 +84,6 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Examines the machines, and prints the diagnosis.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(id) = self.explain {
             return explain::print(id);

@@ -95,12 +95,10 @@ fn case_of(survey: &LinkSurvey, port: Option<u16>) -> Case {
     }
 }
 
-/// Returns a finding with the command that explains it.
 fn line(finding: &Finding) -> String {
     format!("{}: {}", shown(&finding.sentence), command(finding))
 }
 
-/// Returns the command that explains a finding.
 pub(crate) fn command(finding: &Finding) -> String {
     format!("nicstripe doctor --explain {}", finding.rule)
 }

@@ -41,14 +41,12 @@ fn parsed(path: &Path) -> Result<Snapshot, Fault> {
         .map_err(|error| Fault::new(Exit::Files, format!("cannot use {path:?}")).because(error))
 }
 
-/// Writes a snapshot to a file, whole or not at all.
 pub(super) fn write(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
     let mut text = serde_json::to_vec_pretty(snapshot).unwrap_or_default();
     text.push(b'\n');
     files::replace(path, &text)
 }
 
-/// Prints the facts of a snapshot, one a line.
 pub(super) fn show(snapshot: &Snapshot) -> Result<(), Failure> {
     for (index, facts) in snapshot.machines.iter().enumerate() {
         stdout::line(["this machine", "peer"][index.min(1)])?;

@@ -86,7 +86,6 @@ struct Wishes {
 }
 
 impl Ls {
-    /// Lists what the arguments mean, and prints it.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if self.complete {
             complete::print(&self.paths, self.links);
@@ -166,7 +165,6 @@ impl Ls {
     }
 }
 
-/// Prints the entries of a directory as they arrive.
 async fn list_directory(
     client: &Client,
     item: &Item,

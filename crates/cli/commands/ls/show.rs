@@ -69,7 +69,6 @@ impl Show {
         }
     }
 
-    /// Prints the heading of a directory.
     pub(super) fn heading(&mut self, dir: &Remote) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -82,7 +81,6 @@ impl Show {
         Ok(())
     }
 
-    /// Writes what was printed so far.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         let text = std::mem::take(&mut self.waiting);
         match text.is_empty() {
@@ -91,7 +89,6 @@ impl Show {
         }
     }
 
-    /// Prints the end of the output.
     pub(super) fn finish(mut self, failure: Option<&Failure>) -> Result<(), Failure> {
         if self.json {
             let details = failure.map(Failure::details).unwrap_or_default();

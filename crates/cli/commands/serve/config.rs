@@ -13,7 +13,6 @@ use crate::{
 /// Maximum size of a configuration file in bytes. A file with all keys is far smaller.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Reads a configuration file.
 pub(super) fn load(path: &Path) -> Result<Options, Failure> {
     let bytes = read_guarded(path, MOST_BYTES)?;
     Ok(parse(path, &String::from_utf8_lossy(&bytes))?)

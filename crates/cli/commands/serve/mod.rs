@@ -65,7 +65,6 @@ use crate::{
 };
 
 impl Serve {
-    /// Serves the directory until a signal ends the daemon.
     pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(Instead::Restic(restic)) = self.instead.take() {
             return restic.run(terminal);
@@ -212,7 +211,6 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Serves until the daemon fails or a signal ends it.
     async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
         let mut manager = ServiceManager::find();
         let (daemon, root, key) = (self.daemon.clone(), started.root, started.key);

@@ -280,7 +280,6 @@ fn run(program: &'static str, arguments: &[&str]) -> Result<(), Failure> {
     Err(Fault::new(Exit::Failed, text).with_hint(hint).into())
 }
 
-/// Returns the output of systemctl.
 fn ask(arguments: &[&str]) -> Result<String, Fault> {
     let output = Command::new("systemctl")
         .args(arguments)

@@ -41,7 +41,6 @@ pub(super) fn print(home: &Home, terminal: &Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the JSON document of the trusted peers.
 pub(super) fn print_json() -> Result<(), Failure> {
     let found = places::home().map_err(Failure::from).and_then(|home| {
         let peers = Peers::load(&home.peers_file())?;

@@ -68,7 +68,6 @@ enum Action {
 }
 
 impl Trust {
-    /// Adds, lists or removes trusted peers in the peers file.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if let Action::List { json: true, .. } = self.action {
             return list::print_json();

@@ -54,7 +54,6 @@ pub(crate) fn own_daemon() -> Option<u16> {
     users_at_the_port().contains(&own).then_some(DEFAULT_PORT)
 }
 
-/// Returns the IDs of the users who listen on the default port.
 fn users_at_the_port() -> Vec<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .map(|path| fs::read_to_string(path).unwrap_or_default())

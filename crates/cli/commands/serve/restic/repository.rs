@@ -152,7 +152,6 @@ impl<O: Objects> Repository<O> {
         Ok(reply::of(version, body))
     }
 
-    /// Returns the directories that hold the files of one kind.
     async fn directories(&self, kind: Kind) -> Result<Vec<Name>, Refusal> {
         let directory = self.layout.directory(kind)?;
         if kind != Kind::Data {
@@ -263,7 +262,6 @@ impl Refusal {
     }
 }
 
-/// Returns the value of a request header if it is text.
 fn header(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }

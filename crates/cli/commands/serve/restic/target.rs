@@ -119,28 +119,22 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Creates the mapping for a repository in the directory `base`; `None` is the root of the
-    /// storage.
     pub(super) fn new(base: Option<Name>) -> Self {
         Self { base }
     }
 
-    /// Returns the storage name of the configuration file.
     pub(super) fn config(&self) -> Result<Name, NameError> {
         self.name(&["config"])
     }
 
-    /// Returns the directory for a type of file.
     pub(super) fn directory(&self, kind: Kind) -> Result<Name, NameError> {
         self.name(&[kind.name()])
     }
 
-    /// Returns a subdirectory of the `data` directory.
     pub(super) fn data_folder(&self, folder: &str) -> Result<Name, NameError> {
         self.name(&[Kind::Data.name(), folder])
     }
 
-    /// Returns the storage name of a repository file.
     pub(super) fn file(&self, kind: Kind, id: &Id) -> Result<Name, NameError> {
         match kind {
             Kind::Data => self.name(&[kind.name(), id.folder(), &id.0]),
@@ -148,7 +142,6 @@ impl Layout {
         }
     }
 
-    /// Returns all directories of a new repository.
     pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
         Kind::ALL

@@ -28,12 +28,10 @@ struct State {
 }
 
 impl Memory {
-    /// Makes every later call fail with this error; `None` lets calls succeed again.
     pub(super) fn fail(&self, obstacle: Option<StatusCode>) {
         self.0.lock().unwrap().obstacle = obstacle;
     }
 
-    /// Returns the names of all files.
     pub(super) fn files(&self) -> Vec<String> {
         self.0.lock().unwrap().files.keys().cloned().collect()
     }
@@ -50,7 +48,6 @@ impl Memory {
             .insert(name.to_owned(), bytes.to_vec());
     }
 
-    /// Makes the list of this directory endless.
     pub(super) fn make_endless(&self, directory: &str) {
         self.0.lock().unwrap().endless = Some(directory.to_owned());
     }
