@@ -361,100 +361,171 @@ mod tests {
         )
     }
 
-    fn refused_at(address: &str, kind: ErrorKind) -> Option<String> {
-        hint_of(Error::Connect {
-            address: address.parse().unwrap(),
-            source: io::Error::from(kind),
-        })
+    fn connecting(source: impl Into<io::Error>, port: u16) -> Failure {
+        let address = ([10, 0, 0, 2], port).into();
+        let source = source.into();
+        Error::Connect { address, source }.into()
+    }
+
+    fn told(code: FailCode, resumable: bool) -> Failure {
+        Error::Peer {
+            host: "nas".into(),
+            code,
+            text: "no".into(),
+            resumable,
+        }
+        .into()
     }
 
     #[test]
     fn whoever_is_not_trusted_gets_the_command_that_changes_it() {
         let key = PublicKey::from_bytes([0; 32]);
-        let text = hint_of(Error::UntrustedPeer {
-            host: "nas".into(),
-            key,
-        })
-        .unwrap();
+        let host = || "nas".to_owned();
+        let text = hint_of(Error::UntrustedPeer { host: host(), key }).unwrap();
         assert!(
             text.ends_with("nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas"),
             "{text}"
         );
-        let text = hint_of(Error::Untrusted {
-            host: "nas".into(),
-            ours: key,
-        })
-        .unwrap();
-        assert!(
-            text.starts_with("on nas: nicstripe trust add 'nicstripe-ed25519 AAAA"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn the_port_of_ssh_is_no_daemons() {
-        let address = "10.0.0.2:22".parse().unwrap();
-        let why = "it answers as ssh does".into();
-        for hint in [
-            refused_at("10.0.0.2:22", ErrorKind::ConnectionRefused),
-            hint_of(Error::Protocol { address, why }),
-        ] {
-            assert_eq!(
-                hint.unwrap(),
-                "port 22 is ssh's; the daemon's is 7747, without -P"
-            );
-        }
-    }
-
-    #[test]
-    fn a_refused_connection_names_the_daemon_and_its_port() {
-        assert!(
-            refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused)
-                .unwrap()
-                .contains(": nicstripe serve; if")
-        );
-        assert!(
-            refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused)
-                .unwrap()
-                .contains(": nicstripe serve --port 99; if")
-        );
-        assert!(
-            refused_at("10.0.0.2:99", ErrorKind::TimedOut)
-                .unwrap()
-                .contains("TCP port 99")
-        );
+        let (host, ours) = (host(), key);
+        let text = hint_of(Error::Untrusted { host, ours }).unwrap();
+        let start = "on nas: nicstripe trust add 'nicstripe-ed25519 AAAA";
+        assert!(text.starts_with(start), "{text}");
     }
 
     #[test]
     fn each_way_to_fail_says_what_is_wrong_and_where() {
-        let of = |source: io::Error| {
-            let address = "10.0.0.2:7747".parse().unwrap();
-            hint_of(Error::Connect { address, source }).unwrap()
+        let ssh = "port 22 is ssh's; the daemon's is 7747, without -P";
+        let refused = ErrorKind::ConnectionRefused;
+        let rejected = io::Error::new(
+            ErrorKind::PermissionDenied,
+            "a filter at 10.0.0.2 rejects it",
+        );
+        let protocol = Error::Protocol {
+            address: ([10, 0, 0, 2], 22).into(),
+            why: "it answers as ssh does".into(),
         };
-        let rejected = "a filter at 10.0.0.2 rejects it";
-        for (source, said) in [
-            (ErrorKind::ConnectionRefused.into(), "nothing listens there"),
+        for (failure, said) in [
+            (protocol.into(), ssh),
+            (connecting(refused, 22), ssh),
+            (connecting(refused, 7747), "nothing listens there"),
+            (connecting(refused, 7747), ": nicstripe serve; if"),
+            (connecting(refused, 99), ": nicstripe serve --port 99; if"),
+            (connecting(ErrorKind::TimedOut, 99), "TCP port 99"),
             (
-                ErrorKind::ConnectionReset.into(),
+                connecting(ErrorKind::ConnectionReset, 99),
+                "something there closed",
+            ),
+            (
+                connecting(Errno::CONNRESET, 99),
                 "something there closed the connection",
             ),
             (
-                Errno::CONNRESET.into(),
-                "something there closed the connection",
+                connecting(Errno::PERM, 99),
+                "a filter of this machine forbids it",
             ),
-            (Errno::PERM.into(), "a filter of this machine forbids it"),
-            (Errno::ACCESS.into(), "a filter of this machine forbids it"),
             (
-                io::Error::new(ErrorKind::PermissionDenied, rejected),
+                connecting(Errno::ACCESS, 99),
+                "a filter of this machine forbids it",
+            ),
+            (
+                connecting(rejected, 7747),
                 "allow TCP port 7747 in the firewall of the machine that rejects it",
             ),
-            (Errno::NETUNREACH.into(), "ip route get 10.0.0.2"),
-            (Errno::HOSTUNREACH.into(), "no machine answers at 10.0.0.2"),
-            (ErrorKind::TimedOut.into(), "check that the machine is on"),
+            (connecting(Errno::NETUNREACH, 99), "ip route get 10.0.0.2"),
+            (
+                connecting(Errno::HOSTUNREACH, 99),
+                "no machine answers at 10.0.0.2",
+            ),
+            (
+                connecting(ErrorKind::TimedOut, 99),
+                "check that the machine is on",
+            ),
         ] {
-            let (kind, text) = (source.kind(), of(source));
-            assert!(text.contains(said), "{kind:?}: {text}");
+            let text = hint_of(failure).unwrap();
+            assert!(text.contains(said), "{said}: {text}");
         }
+    }
+
+    #[test]
+    fn what_helps_is_said_with_the_command_to_type() {
+        let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
+        let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
+        let exists = Failure::from(file_error(FailCode::Exists, ErrorKind::AlreadyExists));
+        let tree = |codes: &[FailCode]| shortfall(codes, &["-c", "--no-replace"]).into();
+        let system = |source| {
+            Failure::from(Error::System {
+                what: "open a socket",
+                source,
+            })
+        };
+        let stop = Stop::Interrupt;
+        let interrupted = |resumable| Failure::Interrupted { stop, resumable };
+        let host = || "nas".to_owned();
+        let waited = Duration::from_secs(600);
+        let abandoned = Error::Abandoned {
+            host: host(),
+            waited,
+        };
+        let why = "it shuts down".into();
+        let ended = Error::Ended { host: host(), why };
+        for (failure, said) in [
+            (
+                exists,
+                "-f overwrites a block device, and replaces a symbolic link itself: nicstripe cp -f 'a b' nas:",
+            ),
+            (PlanError::Directory("a b".into()).into(), recurse),
+            (PlanError::RemoteDirectory("nas:".into()).into(), recurse),
+            (
+                told(FailCode::NotAFile, false),
+                "if it is a directory: nicstripe cp -r 'a b' nas:",
+            ),
+            (tree(&[FailCode::Exists]), "-f overwrites a block device, "),
+            (tree(&[FailCode::NotAFile]), "nicstripe cp -r 'a b' nas:"),
+            (tree(&[FailCode::Refused]), "append-only"),
+            (tree(&[FailCode::Io, FailCode::Exists]), ""),
+            (
+                PlanError::PipeToDirectory("nas:x/".into()).into(),
+                "give it a name, as in nas:x/NAME",
+            ),
+            (
+                PlanError::IdleInclude("*.c".into()).into(),
+                "--exclude '*' --include '*/' --include '*.c'",
+            ),
+            (system(Errno::MFILE.into()), MORE_OPEN_FILES),
+            (system(Errno::FBIG.into()), LARGER_FILES),
+            (system(Errno::IO.into()), ""),
+            (system(ErrorKind::WouldBlock.into()), MORE_THREADS),
+            (interrupted(true), again),
+            (interrupted(false), ""),
+            (abandoned.into(), again),
+            (ended.into(), again),
+            (told(FailCode::Io, true), again),
+            (
+                told(FailCode::NoSpace, true),
+                "the same command resumes: nicstripe cp 'a b' nas:",
+            ),
+        ] {
+            let text = failure.one_line();
+            let hint = hint_of(failure).unwrap_or_default();
+            assert!(hint.contains(said), "{text}: {hint}");
+            assert_eq!(hint.is_empty(), said.is_empty(), "{text}: {hint}");
+        }
+        let of = |failure: Failure, words: &[&str]| {
+            hint(
+                &failure,
+                &Invocation::of(&[&["nicstripe", "cp"], words].concat()),
+            )
+        };
+        for flag in ["-a", "-vr", "--recursive"] {
+            let words = [flag, "nas:x", "."];
+            assert_eq!(of(told(FailCode::NotAFile, false), &words), None, "{flag}");
+        }
+        let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists).into();
+        let keeping = of(exists, &["--no-clobber", "a", "nas:"]);
+        assert_eq!(keeping.unwrap(), "to replace it: nicstripe cp a nas:");
+        // Repeating the flags would start over.
+        let started_over = of(interrupted(true), &["--no-resume", "a b", "nas:"]);
+        assert_eq!(started_over.as_deref(), Some(again));
     }
 
     #[test]
@@ -496,20 +567,6 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_target_is_replaced_by_the_command_that_may() {
-        let exists = || file_error(FailCode::Exists, ErrorKind::AlreadyExists);
-        assert_eq!(
-            hint_of(exists()).unwrap(),
-            "-f overwrites a block device, and replaces a symbolic link itself: nicstripe cp -f 'a b' nas:"
-        );
-        let keeping = Invocation::of(&["nicstripe", "cp", "--no-clobber", "a", "nas:"]);
-        assert_eq!(
-            hint(&exists().into(), &keeping).unwrap(),
-            "to replace it: nicstripe cp a nas:"
-        );
-    }
-
-    #[test]
     fn a_link_that_was_left_out_is_used_by_the_command_without_that() {
         let left_out = || Error::Link {
             link: "eth1".into(),
@@ -524,71 +581,6 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_copied_by_the_command_with_r() {
-        let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
-        assert_eq!(
-            hint_of(PlanError::Directory("a b".into())).as_deref(),
-            Some(recurse)
-        );
-        assert_eq!(
-            hint_of(PlanError::RemoteDirectory("nas:".into())).as_deref(),
-            Some(recurse)
-        );
-        let no_file = || Error::Peer {
-            host: "nas".into(),
-            code: FailCode::NotAFile,
-            text: "no".into(),
-            resumable: false,
-        };
-        assert_eq!(
-            hint_of(no_file()).unwrap(),
-            "if it is a directory: nicstripe cp -r 'a b' nas:"
-        );
-        for flag in ["-a", "-vr", "--recursive"] {
-            assert_eq!(
-                hint(
-                    &no_file().into(),
-                    &Invocation::of(&["nicstripe", "cp", flag, "nas:x", "."])
-                ),
-                None,
-                "{flag}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_tree_of_which_something_failed_says_what_helps_with_all() {
-        let hint_of = |codes: &[FailCode]| hint_of(shortfall(codes, &["-c", "--no-replace"]));
-        assert!(
-            hint_of(&[FailCode::Exists])
-                .unwrap()
-                .starts_with("-f overwrites a block device, ")
-        );
-        assert!(
-            hint_of(&[FailCode::NotAFile])
-                .unwrap()
-                .ends_with("nicstripe cp -r 'a b' nas:")
-        );
-        assert!(
-            hint_of(&[FailCode::Refused])
-                .unwrap()
-                .contains("append-only")
-        );
-        assert_eq!(hint_of(&[FailCode::Io, FailCode::Exists]), None);
-    }
-
-    #[test]
-    fn what_is_special_about_pipes_and_patterns_is_explained() {
-        let text = hint_of(PlanError::PipeToDirectory("nas:x/".into())).unwrap();
-        assert_eq!(text, "give it a name, as in nas:x/NAME");
-        let text = hint_of(PlanError::IdleInclude("*.c".into())).unwrap();
-        assert!(
-            text.ends_with("--exclude '*' --include '*/' --include '*.c'"),
-            "{text}"
-        );
-    }
-
-    #[test]
     fn a_wrong_digest_says_what_became_of_the_target() {
         let hint_of = |words: &[&str]| {
             let [sent, received] = [1, 2].map(|byte| nicstripe::Digest([byte; 32]));
@@ -600,90 +592,5 @@ mod tests {
         assert!(hint_of(&["--inplace"]).ends_with(
             "; the target is inconsistent until a rerun: nicstripe cp --inplace nas:a b"
         ));
-    }
-
-    #[test]
-    fn a_limit_of_the_process_says_how_to_raise_it() {
-        let of = |errno: Errno| {
-            hint_of(Error::System {
-                what: "open a socket",
-                source: errno.into(),
-            })
-        };
-        assert_eq!(of(Errno::MFILE).as_deref(), Some(MORE_OPEN_FILES));
-        assert_eq!(of(Errno::FBIG).as_deref(), Some(LARGER_FILES));
-        assert_eq!(of(Errno::IO), None);
-    }
-
-    #[test]
-    fn a_transfer_without_a_thread_says_which_limit_to_raise() {
-        let error = Error::System {
-            what: "start a thread",
-            source: io::Error::from(ErrorKind::WouldBlock),
-        };
-        assert_eq!(error.to_string(), "cannot start a thread");
-        assert_eq!(hint_of(error).as_deref(), Some(MORE_THREADS));
-    }
-
-    #[test]
-    fn whatever_can_be_resumed_says_so_with_the_command() {
-        let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
-        let host = || "nas".to_owned();
-        let io_failed = Error::Peer {
-            host: host(),
-            code: FailCode::Io,
-            text: "no".into(),
-            resumable: true,
-        };
-        assert_eq!(
-            hint_of(Failure::Interrupted {
-                stop: Stop::Interrupt,
-                resumable: true
-            })
-            .as_deref(),
-            Some(again)
-        );
-        assert_eq!(
-            hint_of(Error::Abandoned {
-                host: host(),
-                waited: Duration::from_secs(600)
-            })
-            .as_deref(),
-            Some(again)
-        );
-        assert_eq!(
-            hint_of(Error::Ended {
-                host: host(),
-                why: "it shuts down".into()
-            })
-            .as_deref(),
-            Some(again)
-        );
-        assert_eq!(hint_of(io_failed).as_deref(), Some(again));
-        let no_space = Error::Peer {
-            host: host(),
-            code: FailCode::NoSpace,
-            text: "no".into(),
-            resumable: true,
-        };
-        assert!(
-            hint_of(no_space)
-                .unwrap()
-                .ends_with("the same command resumes: nicstripe cp 'a b' nas:")
-        );
-        assert_eq!(
-            hint_of(Failure::Interrupted {
-                stop: Stop::Interrupt,
-                resumable: false
-            }),
-            None
-        );
-        // Repeating the flags would start over.
-        let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);
-        let interrupted = Failure::Interrupted {
-            stop: Stop::Interrupt,
-            resumable: true,
-        };
-        assert_eq!(hint(&interrupted, &started_over).as_deref(), Some(again));
     }
 }
