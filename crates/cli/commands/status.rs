@@ -195,7 +195,6 @@ fn text(value: &Value, field: &str) -> String {
     shown(value[field].as_str().unwrap_or("?"))
 }
 
-/// Name and version of the schema.
 const SCHEMA: &str = "nicstripe-status/1";
 
 #[cfg(test)]

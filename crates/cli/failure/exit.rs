@@ -85,8 +85,7 @@ impl Exit {
             FailCode::SourceChanged => Self::SourceChanged,
             FailCode::Digest => Self::Digest,
             FailCode::Protocol => Self::Protocol,
-            // The peer cancelled it, not the local caller.
-            FailCode::Cancelled => Self::Failed,
+            // The peer cancelled it, not the local caller, or the code is unknown.
             _ => Self::Failed,
         }
     }

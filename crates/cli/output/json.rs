@@ -1,4 +1,5 @@
-//! JSON output of commands, described in `docs/schema`.
+//! JSON output of commands, described in `docs/schema`. The version of a schema is raised when a field
+//! or event is removed or changes its meaning, not for a new one.
 //!
 //! An unknown value is absent, never 0, −1 or null. Field names end in their unit: `_s` seconds,
 //! `_us` microseconds, `_bps` bits per second. All other sizes are bytes.

@@ -45,8 +45,6 @@ fn of_cable(peer: &DiscoveredPeer) -> Object {
         .with("rtt_us", micros(peer.rtt))
 }
 
-/// Name and version of the schema. The version is raised when a field is removed or changes its
-/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-discover/1";
 
 #[cfg(test)]

@@ -166,6 +166,4 @@ const UNKNOWN: &str = "-";
 /// Bytes of output that wait for a write: about a page of names.
 const MOST_WAITING: usize = 64 << 10;
 
-/// Name and version of the schema. The version is raised when a field is removed or changes its
-/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-ls/1";

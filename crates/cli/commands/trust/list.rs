@@ -146,8 +146,6 @@ fn of_sighting(seen: &Sighting) -> Object {
         .with("interface", &seen.interface)
 }
 
-/// Name and version of the schema. The version is raised when a field is removed or changes its
-/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-trust-list/1";
 
 #[cfg(test)]

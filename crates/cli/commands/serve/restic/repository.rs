@@ -58,7 +58,7 @@ impl<O: Objects> Repository<O> {
     pub(super) fn new(objects: Arc<O>, base: Option<Name>) -> Self {
         Self {
             objects,
-            layout: Layout::new(base),
+            layout: Layout { base },
         }
     }
 
@@ -90,12 +90,12 @@ impl<O: Objects> Repository<O> {
             (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
             (Target::Files(kind), &Method::GET) => self.list(kind, header(head, ACCEPT)).await,
             (Target::Config, _) => {
-                self.answer_for_file(&self.layout.config()?, None, head, body)
-                    .await
+                let name = self.layout.name(&["config"])?;
+                self.answer_for_file(&name, None, head, body).await
             }
             (Target::File(kind, id), _) => {
-                self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), head, body)
-                    .await
+                let name = self.layout.file(kind, &id)?;
+                self.answer_for_file(&name, Some(&id), head, body).await
             }
             _ => Err(Refusal::Method),
         }
@@ -153,7 +153,7 @@ impl<O: Objects> Repository<O> {
     }
 
     async fn directories(&self, kind: Kind) -> Result<Vec<Name>, Refusal> {
-        let directory = self.layout.directory(kind)?;
+        let directory = self.layout.name(&[kind.name()])?;
         if kind != Kind::Data {
             return Ok(vec![directory]);
         }
@@ -161,8 +161,8 @@ impl<O: Objects> Repository<O> {
         let mut folders = BTreeSet::<String>::new();
         for _ in 0..MOST_IN_DATA {
             let Some(entry) = list::next(&mut entries).await? else {
-                let folders = folders.iter().map(|folder| self.layout.data_folder(folder));
-                return Ok(folders.collect::<Result<_, _>>()?);
+                let name = |folder: &String| self.layout.name(&[kind.name(), folder]);
+                return Ok(folders.iter().map(name).collect::<Result<_, _>>()?);
             };
             let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
             let is_folder = entry.name.len() == 2 && entry.name.iter().all(is_digit);
