@@ -69,20 +69,16 @@ impl Dial {
 
     async fn send(&self, mut to_peer: WriteHalf<Tunnel>) -> Result<(), Failure> {
         let failed = Failure::opening(Path::new("-"));
+        let broken = |source| self.broken(source);
         let mut input = streams::input(PIPE).map_err(failed)?;
         let mut bytes = vec![0; BLOCK];
         loop {
             let count = input.read(&mut bytes).await.map_err(failed)?;
             if count == 0 {
-                return to_peer
-                    .shutdown()
-                    .await
-                    .map_err(|source| self.broken(source));
+                return to_peer.shutdown().await.map_err(broken);
             }
-            to_peer
-                .write_all(&bytes[..count])
-                .await
-                .map_err(|source| self.broken(source))?;
+            let written = to_peer.write_all(&bytes[..count]).await;
+            written.map_err(broken)?;
         }
     }
 
@@ -90,10 +86,8 @@ impl Dial {
         let mut output = streams::output(PIPE).map_err(Failure::Output)?;
         let mut bytes = vec![0; BLOCK];
         loop {
-            let count = from_peer
-                .read(&mut bytes)
-                .await
-                .map_err(|source| self.broken(source))?;
+            let read = from_peer.read(&mut bytes).await;
+            let count = read.map_err(|source| self.broken(source))?;
             if count == 0 {
                 return streams::finish(output).await.map_err(Failure::Output);
             }

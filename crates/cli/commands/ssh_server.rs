@@ -60,7 +60,8 @@ impl SshServer {
         if self.check {
             return Ok(());
         }
-        logging::start_quiet(terminal)?;
+        // Standard error is another machine's terminal.
+        logging::start_at("error", terminal)?;
         let home = places::home()?;
         let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, &places::routes_dir(&home));
         runtime::run(async {

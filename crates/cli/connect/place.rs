@@ -36,6 +36,17 @@ pub(crate) enum Via {
     Ssh { user: Option<String> },
 }
 
+impl Via {
+    /// Returns how the scheme of a URL reaches a peer; `None` for that of another protocol.
+    pub(super) fn of_scheme(scheme: &[u8]) -> Option<Self> {
+        match scheme {
+            b"nicstripe" => Some(Self::Daemon),
+            b"ssh" => Some(Self::Ssh { user: None }),
+            _ => None,
+        }
+    }
+}
+
 impl Place {
     pub(crate) fn is_ssh(&self) -> bool {
         matches!(self.via, Via::Ssh { .. })
@@ -76,7 +87,7 @@ impl Place {
 
     /// Parses the part of a URL between `SCHEME://` and the path.
     pub(super) fn parse_authority(
-        scheme: Scheme,
+        scheme: Via,
         authority: &[u8],
         whole: &[u8],
     ) -> Result<Self, PlaceError> {
@@ -86,12 +97,11 @@ impl Place {
             None => (None, authority),
         };
         let via = match (scheme, user) {
-            (Scheme::Ssh, None) => Via::Ssh { user: None },
-            (Scheme::Ssh, Some(user)) => {
+            (via, None) => via,
+            (Via::Ssh { .. }, Some(user)) => {
                 ssh_as(str::from_utf8(user).map_err(|_| no_host(whole))?, whole)?
             }
-            (Scheme::Nicstripe, None) => Via::Daemon,
-            (Scheme::Nicstripe, Some(_)) => {
+            (_, Some(_)) => {
                 return Err(PlaceError::UserOfDaemon {
                     text: escaped(whole),
                 });
@@ -129,7 +139,7 @@ impl FromStr for Place {
         let whole = text.as_bytes();
         let url = text
             .split_once("://")
-            .and_then(|(scheme, rest)| Some((Scheme::parse(scheme.as_bytes())?, rest)));
+            .and_then(|(scheme, rest)| Some((Via::of_scheme(scheme.as_bytes())?, rest)));
         match url {
             Some((scheme, rest)) => {
                 let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -142,23 +152,6 @@ impl FromStr for Place {
                 host: text.to_owned(),
                 port: None,
             }),
-        }
-    }
-}
-
-/// Scheme of a URL of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
-    Nicstripe,
-    Ssh,
-}
-
-impl Scheme {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        match text {
-            b"nicstripe" => Some(Self::Nicstripe),
-            b"ssh" => Some(Self::Ssh),
-            _ => None,
         }
     }
 }

@@ -122,7 +122,7 @@ pub(crate) async fn connect(
                 && peers.by_name(&place.host).is_none()
                 && links.ssh.is_there();
             let builder = adapt(client(peers)?).port(port);
-            let why = match within(builder, &place.host, &mut tell, may_be_ssh).await {
+            let why = match within(builder, &place.host, &mut tell, may_be_ssh).await? {
                 Ok(client) => {
                     return Ok(Connected {
                         start: Start::Root(client.root().await?),
@@ -131,8 +131,7 @@ pub(crate) async fn connect(
                         introducer: Introducer::None,
                     });
                 }
-                Err(Unanswered::Other(failure)) => return Err(failure),
-                Err(Unanswered::Daemon(why)) => why,
+                Err(why) => why,
             };
             Terminal::default().say(format_args!(
                 "no daemon answers at {}{why}; trying ssh",
@@ -293,20 +292,14 @@ fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
     Fault::new(Exit::NoLink, text).with_hint(hint)
 }
 
-/// Why no session with a daemon exists.
-enum Unanswered {
-    /// Nothing answered as a daemon does; the text says after what time, if any.
-    Daemon(String),
-    Other(Failure),
-}
-
-/// Connects to a daemon; within [`SILENCE`] if `may_be_ssh`, unless one answers that it is full.
+/// Connects to a daemon; within [`SILENCE`] if `may_be_ssh`, unless one answers that it is full. If
+/// nothing answers as a daemon does, returns after what time as text, empty for at once.
 async fn within(
     builder: ClientBuilder,
     host: &str,
     mut tell: impl FnMut(&Event),
     may_be_ssh: bool,
-) -> Result<Client, Unanswered> {
+) -> Result<Result<Client, String>, Failure> {
     let has_answered = Cell::new(!may_be_ssh);
     let connecting = establish(builder, host, |event| {
         has_answered.set(has_answered.get() || matches!(event, Event::Queued { .. }));
@@ -319,13 +312,13 @@ async fn within(
         }
     };
     tokio::select! {
-        connected = connecting => connected.map_err(|failure| match failure {
-            Failure::Library(error) if may_be_ssh && is_unanswered(&error) => {
-                Unanswered::Daemon(String::new())
+        connected = connecting => match connected {
+            Err(Failure::Library(error)) if may_be_ssh && is_unanswered(&error) => {
+                Ok(Err(String::new()))
             }
-            failure => Unanswered::Other(failure),
-        }),
-        () = silence => Err(Unanswered::Daemon(format!(" within {} s", SILENCE.as_secs()))),
+            connected => connected.map(Ok),
+        },
+        () = silence => Ok(Err(format!(" within {} s", SILENCE.as_secs()))),
     }
 }
 

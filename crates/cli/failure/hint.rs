@@ -176,19 +176,13 @@ fn of_unreached(unreached: &Unreachable) -> String {
         tried,
         ..
     } = unreached;
-    let is_refused = tried
-        .iter()
-        .any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
-    let is_rejection = |kind| {
-        matches!(
-            kind,
-            ErrorKind::PermissionDenied | ErrorKind::ConnectionReset
-        )
+    let failed_as = |kinds: &[ErrorKind]| {
+        let mut tried = tried.iter();
+        tried.find(|tried| kinds.contains(&tried.source.kind()))
     };
-    let rejected = tried
-        .iter()
-        .find(|tried| is_rejection(tried.source.kind()))
-        .and_then(|tried| of_answer(tried.address, &tried.source));
+    let is_refused = failed_as(&[ErrorKind::ConnectionRefused]).is_some();
+    let rejected = failed_as(&[ErrorKind::PermissionDenied, ErrorKind::ConnectionReset]);
+    let rejected = rejected.and_then(|tried| of_answer(tried.address, &tried.source));
     let checks = match cables {
         CableSearch::Answered(_) => format!("check that TCP port {port} is open in the firewall of {host}"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),

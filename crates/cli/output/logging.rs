@@ -43,12 +43,8 @@ pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     start_at("warn", terminal)
 }
 
-/// Starts the log of a command whose standard error is another machine's terminal: errors only.
-pub(crate) fn start_quiet(terminal: &Terminal) -> Result<(), Failure> {
-    start_at("error", terminal)
-}
-
-fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
+/// Like [`start`], with this level unless `NICSTRIPE_LOG` is set.
+pub(crate) fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
     let filter = match LogFilter::from_env() {
         Some(filter) => filter.parse()?,
         None => EnvFilter::new(level),

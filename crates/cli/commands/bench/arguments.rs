@@ -382,28 +382,24 @@ pub(crate) mod tests {
 
     #[test]
     fn all_loads_are_measured_unless_one_is_asked_for() {
-        assert_eq!(
-            measure(&["nas"]).phases(),
-            [
-                Phase::Idle,
-                Phase::Solo,
-                Phase::Together,
-                Phase::Reverse,
-                Phase::Both
-            ]
-        );
-        assert_eq!(
-            measure(&["nas", "-R"]).phases(),
-            [Phase::Idle, Phase::Reverse]
-        );
-        assert_eq!(
-            measure(&["nas", "--bidir"]).phases(),
-            [Phase::Idle, Phase::Both]
-        );
-        assert_eq!(
-            measure(&["nas", "--bidir", "-R"]).phases(),
-            [Phase::Idle, Phase::Reverse, Phase::Both]
-        );
+        let all = [
+            Phase::Idle,
+            Phase::Solo,
+            Phase::Together,
+            Phase::Reverse,
+            Phase::Both,
+        ];
+        for (words, phases) in [
+            (&["nas"][..], &all[..]),
+            (&["nas", "-R"], &[Phase::Idle, Phase::Reverse]),
+            (&["nas", "--bidir"], &[Phase::Idle, Phase::Both]),
+            (
+                &["nas", "--bidir", "-R"],
+                &[Phase::Idle, Phase::Reverse, Phase::Both],
+            ),
+        ] {
+            assert_eq!(measure(words).phases(), phases);
+        }
     }
 
     #[test]
@@ -444,14 +440,10 @@ pub(crate) mod tests {
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
-        assert_eq!(
-            measure(&["nas", "--assert-floor", "97%"]).assert_floor,
-            Some(0.97)
-        );
-        assert_eq!(
-            measure(&["nas", "--assert-floor", "97.5"]).assert_floor,
-            Some(0.975)
-        );
+        for (typed, floor) in [("97%", 0.97), ("97.5", 0.975)] {
+            let typed = measure(&["nas", "--assert-floor", typed]);
+            assert_eq!(typed.assert_floor, Some(floor));
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use super::failed;
 use crate::{
     failure::{Fault, exit::Exit},
+    process::proc_bytes,
     text::quantity::Size,
 };
 
@@ -120,7 +121,8 @@ fn parent_for(room: u64) -> Result<PathBuf, Fault> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
     if free_in(memory).is_some_and(|free| free >= needed)
-        && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY)
+        && proc_bytes("/proc/meminfo", "MemAvailable:")
+            .is_some_and(|free| free >= needed + SPARE_MEMORY)
     {
         return Ok(memory.to_owned());
     }
@@ -142,16 +144,6 @@ fn parent_for(room: u64) -> Result<PathBuf, Fault> {
 fn free_in(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     stat.f_bavail.checked_mul(stat.f_frsize)
-}
-
-/// Returns the bytes of memory available without swapping: `MemAvailable` of proc_meminfo(5).
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 /// Mount point of Linux's in-memory file system.

@@ -16,7 +16,7 @@ use super::Doctor;
 use crate::{
     connect::{place::Place, setup::Needs},
     failure::Failure,
-    output::terminal::Terminal,
+    output::{json::micros, terminal::Terminal},
     process::runtime,
     text::shown,
 };
@@ -43,7 +43,7 @@ fn alone() -> Case {
     let later = own();
     Case {
         here: Machine {
-            idle: Some((later, micros(began))),
+            idle: Some((later, micros(began.elapsed()))),
             ..facts.into()
         },
         ..Case::default()
@@ -70,8 +70,8 @@ async fn examined(
         Instant::now(),
     );
     tokio::time::sleep(IDLE).await;
-    let (later, later_there) = (own_soon().await, told_again(client).await);
-    let elapsed = micros(began);
+    let (later, later_there) = (own_soon().await, client.facts().await.ok());
+    let elapsed = micros(began.elapsed());
     let mut case = Case {
         here: Machine {
             idle: Some((later, elapsed)),
@@ -122,7 +122,7 @@ async fn measure(
     case.bench = Some(bench.finish().await?);
     case.here.loaded = Some(own_soon().await);
     if let Some(there) = &mut case.there {
-        there.loaded = told_again(client).await;
+        there.loaded = client.facts().await.ok();
     }
     Ok(())
 }
@@ -193,10 +193,6 @@ async fn told(client: &Client, terminal: &Terminal) -> Option<Facts> {
     }
 }
 
-async fn told_again(client: &Client) -> Option<Facts> {
-    client.facts().await.ok()
-}
-
 fn own() -> Facts {
     Facts {
         version: Some(env!("CARGO_PKG_VERSION").into()),
@@ -207,10 +203,6 @@ fn own() -> Facts {
 /// Like [`own`], off the runtime: a driver may be slow.
 async fn own_soon() -> Facts {
     tokio::task::spawn_blocking(own).await.unwrap_or_default()
-}
-
-fn micros(began: Instant) -> u64 {
-    began.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// Time between two readings, in which traffic of others shows.
