@@ -268,7 +268,6 @@ fn outcome(items: &[Item], dir: &Path, from: &str, elapsed: Duration) -> String 
     )
 }
 
-/// Progress bar on a terminal.
 struct Progress {
     bar: Option<ProgressBar>,
     terminal: Terminal,
@@ -334,5 +333,4 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(1900);
 /// Buffer size of a pipe for the answer, in bytes.
 const LINE: usize = 4096;
 
-/// Number of offered items that are listed.
 const MOST_LISTED: usize = 20;

@@ -67,10 +67,8 @@ impl RoutesArgs {
     }
 }
 
-/// Error of listing or changing host routes, from the kernel or the route helper.
 impl CommandError for RouteError {}
 
-/// Error of restoring an MTU that nicstripe changed.
 impl CommandError for MtuError {}
 
 fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {

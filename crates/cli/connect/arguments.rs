@@ -61,8 +61,13 @@ pub(crate) struct LinkArgs {
     #[arg(short = 'P', long, value_parser = parse_port)]
     pub(crate) port: Option<u16>,
 
-    #[command(flatten)]
-    ip_version: IpVersion,
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    ipv6: bool,
 
     /// Use only this link; may be repeated [default: every cable that reaches the peer]
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
@@ -127,10 +132,15 @@ impl LinkArgs {
 
     /// Restricts a client to the links and the IP version that the options select.
     pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
+        let family = match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        };
         builder
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
-            .family(self.ip_version.only())
+            .family(family)
     }
 }
 
@@ -169,29 +179,6 @@ impl SessionArgs {
 
     fn limit(&self) -> Option<BitRate> {
         self.bwlimit.filter(|rate| *rate > BitRate::ZERO)
-    }
-}
-
-/// IP version that a command is limited to, by `-4` or `-6`.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct IpVersion {
-    /// Use IPv4 only
-    #[arg(short = '4', long, conflicts_with = "ipv6")]
-    ipv4: bool,
-
-    /// Use IPv6 only
-    #[arg(short = '6', long)]
-    ipv6: bool,
-}
-
-impl IpVersion {
-    /// Returns the IP version that the user asked for; `None` for both.
-    pub(crate) fn only(self) -> Option<Family> {
-        match (self.ipv4, self.ipv6) {
-            (true, _) => Some(Family::V4),
-            (_, true) => Some(Family::V6),
-            _ => None,
-        }
     }
 }
 

@@ -128,7 +128,6 @@ pub(crate) fn show(
     Ok(())
 }
 
-/// Error of parsing a code.
 impl CommandError for CodeError {
     fn exit(&self) -> Exit {
         Exit::Usage

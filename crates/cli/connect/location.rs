@@ -348,7 +348,6 @@ fn unescape(bytes: &[u8]) -> Option<OsString> {
     Some(OsString::from_vec(plain))
 }
 
-/// Error of parsing a source or target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocationError {
     #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]

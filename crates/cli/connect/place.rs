@@ -213,7 +213,6 @@ pub(super) fn no_host(whole: &[u8]) -> PlaceError {
     }
 }
 
-/// Error of parsing where a peer is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
     /// The text is not a host name or address.

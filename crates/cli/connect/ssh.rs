@@ -135,20 +135,13 @@ impl Forward {
     /// Chooses a free local port, and a port there by chance. ssh, or the program there, fails if
     /// another has taken it meanwhile.
     fn choose() -> io::Result<Self> {
-        let free = || {
-            Ok::<_, io::Error>(
-                TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-                    .local_addr()?
-                    .port(),
-            )
+        let free = || -> io::Result<u16> {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            Ok(listener.local_addr()?.port())
         };
         // What is free here is as good as any number there.
         let (here, there) = (free()?, free()?);
         Ok(Self { here, there })
-    }
-
-    fn option(&self) -> String {
-        format!("127.0.0.1:{}:127.0.0.1:{}", self.here, self.there)
     }
 }
 
@@ -169,8 +162,8 @@ impl Started {
         if let Some(port) = place.port {
             command.args(["-p", &port.to_string()]);
         }
-        if let Some(forward) = forward {
-            command.args(["-L", &forward.option()]);
+        if let Some(Forward { here, there }) = forward {
+            command.args(["-L", &format!("127.0.0.1:{here}:127.0.0.1:{there}")]);
         }
         if let Via::Ssh { user: Some(user) } = &place.via {
             command.args(["-l", user]);

@@ -209,7 +209,8 @@ const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
 /// Returns the `nicstripe trust add` command that makes the other machine trust this one.
 fn trust_us(ours: &PublicKey) -> String {
-    ours.trust_command(&own_name())
+    let system = rustix::system::uname();
+    ours.trust_command(&system.nodename().to_string_lossy())
 }
 
 /// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
@@ -324,13 +325,6 @@ fn near_peer(host: &str) -> Option<String> {
         .iter()
         .filter_map(|peer| Some(peer.name.as_ref()?.as_str()));
     nearest(host, names).map(str::to_owned)
-}
-
-fn own_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use crate::{
     text::{date::Date, quantity::Size},
 };
 
-/// File or directory to print.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) remote: &'a Remote,
@@ -25,7 +24,6 @@ pub(super) struct Listed<'a> {
     pub(super) stat: Option<&'a Stat>,
 }
 
-/// Output in progress.
 #[derive(Debug)]
 pub(super) struct Show {
     wishes: Wishes,

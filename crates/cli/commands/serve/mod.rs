@@ -234,7 +234,13 @@ impl Service<'_> {
         manager.stopping(self.daemon.limits().shutdown_time);
         self.terminal.say("shutting down; received data is kept");
         shutdown.cancel();
-        let ended = end(running, &mut signals, &mut manager, &self.daemon).await;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut running => break ended,
+                stop = signals.stop() => stop.at_once(),
+                () = manager.pause() => manager.report(&self.daemon.metrics()).await,
+            }
+        };
         if let Some(endpoint) = endpoint {
             endpoint.abort();
         }
@@ -278,22 +284,6 @@ impl Service<'_> {
         self.settings.log_filter = new.log_filter;
         self.settings.file = new.file;
         Ok(())
-    }
-}
-
-/// Waits until the daemon has ended. A further stop signal ends the process immediately.
-async fn end(
-    mut running: std::pin::Pin<&mut impl Future<Output = Result<(), nicstripe::Error>>>,
-    signals: &mut Signals,
-    manager: &mut ServiceManager,
-    daemon: &DaemonHandle,
-) -> Result<(), Failure> {
-    loop {
-        tokio::select! {
-            ended = &mut running => return Ok(ended?),
-            stop = signals.stop() => stop.at_once(),
-            () = manager.pause() => manager.report(&daemon.metrics()).await,
-        }
     }
 }
 

@@ -71,21 +71,14 @@ fn table(peers: &Peers, seen: Option<&Seen>, now: SystemTime) -> Vec<String> {
 
 /// Returns when and from where a peer was last seen, such as `seen 2 h ago from 10.0.1.2 on eth1`.
 fn said(sighting: Option<&Sighting>, now: SystemTime) -> String {
-    let Some(Sighting {
-        time,
-        address,
-        interface,
-        ..
-    }) = sighting
-    else {
+    let Some(seen) = sighting else {
         return "never seen".to_owned();
     };
-    let on = interface
-        .as_ref()
-        .map_or_else(String::new, |name| format!(" on {}", shown(name)));
+    let on = seen.interface.as_ref();
+    let on = on.map_or_else(String::new, |name| format!(" on {}", shown(name)));
     // A time in the future comes from a clock that was wrong.
-    let ago = ago(now.duration_since(*time).unwrap_or_default());
-    format!("seen {ago} from {address}{on}")
+    let ago = ago(now.duration_since(seen.time).unwrap_or_default());
+    format!("seen {ago} from {}{on}", seen.address)
 }
 
 fn ago(time: Duration) -> String {

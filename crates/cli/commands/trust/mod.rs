@@ -176,7 +176,6 @@ fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     }
 }
 
-/// Error of parsing the public-key line given to `trust add`.
 impl CommandError for LineError {
     fn exit(&self) -> Exit {
         Exit::Usage

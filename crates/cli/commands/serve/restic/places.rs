@@ -22,7 +22,6 @@ use tokio::{
     time::timeout,
 };
 
-/// Limits of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Maximum number of connections without an accepted request.

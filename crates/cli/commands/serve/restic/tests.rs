@@ -36,7 +36,6 @@ use crate::commands::serve::own_names::OwnNames;
 const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
 const MIB: usize = 1 << 20;
 
-/// HTTP server with a storage in memory.
 struct Rig {
     memory: Memory,
     server: Arc<Server<Memory>>,

@@ -41,11 +41,8 @@ impl Memory {
     }
 
     pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
-        self.0
-            .lock()
-            .unwrap()
-            .files
-            .insert(name.to_owned(), bytes.to_vec());
+        let files = &mut self.0.lock().unwrap().files;
+        files.insert(name.to_owned(), bytes.to_vec());
     }
 
     pub(super) fn make_endless(&self, directory: &str) {
@@ -194,7 +191,6 @@ impl Objects for Memory {
     }
 }
 
-/// Upload of one object to the in-memory storage.
 #[derive(Debug)]
 pub(super) struct Written {
     memory: Memory,
