@@ -41,8 +41,8 @@ impl Memory {
     }
 
     pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
-        let files = &mut self.0.lock().unwrap().files;
-        files.insert(name.to_owned(), bytes.to_vec());
+        let mut state = self.0.lock().unwrap();
+        state.files.insert(name.to_owned(), bytes.to_vec());
     }
 
     pub(super) fn make_endless(&self, directory: &str) {
