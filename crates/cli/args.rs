@@ -47,7 +47,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the given subcommand and returns its result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match self {
             Self::Demo(demo) => demo.run(terminal),
@@ -77,7 +76,6 @@ impl Command {
     }
 }
 
-/// Prints the short help of a subcommand on standard output.
 fn print_help(subcommand: &str) -> Result<(), Failure> {
     let mut root = Args::command();
     root.build();
@@ -110,6 +108,8 @@ Environment:
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::*;
 
     #[test]
@@ -193,32 +193,34 @@ pub(crate) mod tests {
         true
     }
 
+    /// Returns the path and the text of each source file below these folders.
+    pub(crate) fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let mut paths: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
+        let mut sources = Vec::new();
+        while let Some(path) = paths.pop() {
+            if path.is_dir() {
+                let entries = fs::read_dir(path).unwrap();
+                paths.extend(entries.map(|entry| entry.unwrap().path()));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                sources.push((path, text));
+            }
+        }
+        sources
+    }
+
     #[test]
     fn every_command_that_a_message_names_can_be_typed() {
-        let mut folders = vec![std::path::PathBuf::from(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/crates/cli"
-        ))];
         let mut found = 0;
-        while let Some(folder) = folders.pop() {
-            for path in std::fs::read_dir(folder)
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-            {
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let text = std::fs::read_to_string(&path).unwrap();
-                    // Plain comments are not help text and are skipped.
-                    let lines = text.lines().filter(|line| {
-                        !line.trim_start().starts_with("//") || line.trim_start().starts_with("///")
-                    });
-                    for line in lines {
-                        found += commands_in(line)
-                            .filter(|words| check(words, &format!("{}: {line}", path.display())))
-                            .count();
-                    }
-                }
+        for (path, text) in sources(&["crates/cli"]) {
+            // Plain comments are not help text and are skipped.
+            let lines = text.lines().filter(|line| {
+                !line.trim_start().starts_with("//") || line.trim_start().starts_with("///")
+            });
+            for line in lines {
+                let of = format!("{}: {line}", path.display());
+                found += commands_in(line).filter(|words| check(words, &of)).count();
             }
         }
         assert!(found > 50, "{found} commands found: expected more");

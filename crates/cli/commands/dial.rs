@@ -1,6 +1,6 @@
 //! `nicstripe dial`: one connection to a TCP service of the peer, on standard input and output.
 
-use std::io;
+use std::{io, path::Path};
 
 use clap::Args;
 use nicstripe::{Client, Tunnel, trust::DialTarget};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, spli
 
 use crate::{
     connect::{arguments::ConnectArgs, place::Place, setup::Needs},
-    failure::{CommandError, Failure},
+    failure::{Failure, Fault, exit::Exit},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
 };
@@ -34,7 +34,6 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Connects to the service, and copies bytes until both directions have ended.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         streams::check_input()?;
@@ -69,24 +68,17 @@ impl Dial {
     }
 
     async fn send(&self, mut to_peer: WriteHalf<Tunnel>) -> Result<(), Failure> {
-        let failed = |source| Failure::Source {
-            path: "-".into(),
-            source,
-        };
+        let failed = Failure::opening(Path::new("-"));
+        let broken = |source| self.broken(source);
         let mut input = streams::input(PIPE).map_err(failed)?;
         let mut bytes = vec![0; BLOCK];
         loop {
             let count = input.read(&mut bytes).await.map_err(failed)?;
             if count == 0 {
-                return to_peer
-                    .shutdown()
-                    .await
-                    .map_err(|source| self.broken(source));
+                return to_peer.shutdown().await.map_err(broken);
             }
-            to_peer
-                .write_all(&bytes[..count])
-                .await
-                .map_err(|source| self.broken(source))?;
+            let written = to_peer.write_all(&bytes[..count]).await;
+            written.map_err(broken)?;
         }
     }
 
@@ -94,10 +86,8 @@ impl Dial {
         let mut output = streams::output(PIPE).map_err(Failure::Output)?;
         let mut bytes = vec![0; BLOCK];
         loop {
-            let count = from_peer
-                .read(&mut bytes)
-                .await
-                .map_err(|source| self.broken(source))?;
+            let read = from_peer.read(&mut bytes).await;
+            let count = read.map_err(|source| self.broken(source))?;
             if count == 0 {
                 return streams::finish(output).await.map_err(Failure::Output);
             }
@@ -108,20 +98,10 @@ impl Dial {
     }
 
     fn broken(&self, source: io::Error) -> Failure {
-        let target = self.target.to_string();
-        Broken { target, source }.into()
+        let text = format!("connection to {} lost", self.target);
+        Fault::new(Exit::Failed, text).because(source).into()
     }
 }
-
-/// The tunnelled TCP connection was reset, or its session ended.
-#[derive(Debug, thiserror::Error)]
-#[error("connection to {target} lost")]
-struct Broken {
-    target: String,
-    source: io::Error,
-}
-
-impl CommandError for Broken {}
 
 /// Maximum bytes of one read from standard input or one write to standard output.
 const BLOCK: usize = 64 << 10;

@@ -95,7 +95,6 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 impl Forward {
-    /// Listens on the local ports, and forwards connections until a signal ends the command.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.connect.keeper()?;

@@ -2,19 +2,14 @@
 
 use clap::Args;
 use nicstripe::{
-    BitRate, ClientBuilder, LinkReason, LinkState, LinkSurvey, RoutePolicy, SurveyedLink,
-    UnusedInterface,
+    BitRate, LinkReason, LinkState, LinkSurvey, SurveyedLink, UnusedInterface,
     links::{LocalInterface, local_interfaces},
     trust::PublicKey,
 };
 
 use crate::{
     commands::doctor::quote,
-    connect::{
-        arguments::LinkArgs,
-        place::Place,
-        setup::{self, Needs},
-    },
+    connect::{arguments::LinkArgs, place::Place, setup::Needs},
     failure::Failure,
     output::{
         json::{Object, link_ends, link_state, print_document},
@@ -48,8 +43,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Probes the links to the peer, or lists local interfaces if no host is given, and prints the
-    /// result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         self.links.check()?;
@@ -70,25 +63,25 @@ impl Links {
     }
 
     async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
-        let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
-        let needs = Needs::default();
-        let connected = setup::connect(place, &self.links, &needs, adapt, setup::say).await?;
-        let (key, name) = connected.client.peer().await?;
+        let connected = self.links.connect(place, &Needs::default()).await?;
+        let peer = connected.client.peer().await?;
         let survey = connected.client.links().await?;
         connected.close().await;
-        Ok((Peer { key, name }, survey))
+        Ok((peer, survey))
     }
 }
 
-/// Peer at the other end of the links, with its name in the peers file.
-struct Peer {
-    key: PublicKey,
-    name: Option<String>,
-}
+/// Key of the peer at the other end of the links, and its name in the peers file.
+type Peer = (PublicKey, Option<String>);
 
-fn print_survey(host: &str, port: u16, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
-    let name = peer.name.as_deref().unwrap_or(host);
-    stdout::line(format_args!("{} ({})", shown(name), peer.key.fingerprint()))?;
+fn print_survey(
+    host: &str,
+    port: u16,
+    (key, name): &Peer,
+    survey: &LinkSurvey,
+) -> Result<(), Failure> {
+    let name = name.as_deref().unwrap_or(host);
+    stdout::line(format_args!("{} ({})", shown(name), key.fingerprint()))?;
     let heads = [
         "link", "address", "why", "MTU", "speed", "expected", "state",
     ];
@@ -103,15 +96,10 @@ fn print_survey(host: &str, port: u16, peer: &Peer, survey: &LinkSurvey) -> Resu
     let title = (!survey.unused.is_empty()).then(|| "not used:".to_owned());
     let remedies = quote::remedies(survey, Some(port)).into_iter();
     let causes = quote::of_survey(survey).into_iter();
+    let notes = survey.links.iter().flat_map(notes);
     aligned(heads, survey.links.iter().map(row))
         .into_iter()
-        .chain(
-            survey
-                .links
-                .iter()
-                .flat_map(notes)
-                .map(|note| format!("  {note}")),
-        )
+        .chain(notes.map(|note| format!("  {note}")))
         .chain(title)
         .chain(survey.unused.iter().map(unused))
         .chain(remedies.map(|remedy| format!("  remedy {remedy}")))
@@ -221,12 +209,12 @@ fn addresses(interface: &LocalInterface) -> Vec<String> {
 }
 
 /// Returns the document of `nicstripe links HOST`, described in `docs/schema/links.schema.json`.
-fn document(host: &str, peer: &Peer, survey: &LinkSurvey) -> Object {
+fn document(host: &str, (key, name): &Peer, survey: &LinkSurvey) -> Object {
     Object::default()
         .with("schema", SCHEMA)
         .with("host", host)
-        .with("peer_key", peer.key.to_string())
-        .with("peer_name", &peer.name)
+        .with("peer_key", key.to_string())
+        .with("peer_name", name)
         .with("theory_bps", bps(survey.expected))
         .list("links", &survey.links, of_link)
         .list("unused", &survey.unused, of_unused)
@@ -261,8 +249,6 @@ fn of_unused(unused: &UnusedInterface) -> Object {
         .with("failed", unused.failed)
 }
 
-/// Returns the document of `nicstripe links` without a host, described in
-/// `docs/schema/links.schema.json`.
 fn document_of_here(interfaces: &[LocalInterface]) -> Object {
     let of_interface = |interface: &LocalInterface| {
         Object::default()

@@ -6,7 +6,7 @@ use clap::{Args, Command, builder::Resettable};
 use clap_mangen::Man as Page;
 
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::stdout,
 };
 
@@ -27,17 +27,13 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    /// Prints or writes the manual pages of the command line `program`.
     pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
         let pages = pages(program);
         if let Some(dir) = self.dir {
             return pages.into_iter().try_for_each(|command| {
                 let path = dir.join(format!("{}.1", command.get_name()));
                 let written = rendered(command).and_then(|page| fs::write(&path, page));
-                written.map_err(|source| Failure::Write {
-                    path: path.clone(),
-                    source,
-                })
+                written.map_err(Failure::writing(&path))
             });
         }
         let name = ["nicstripe".to_owned()]
@@ -47,19 +43,13 @@ impl Man {
             .join("-");
         match pages.into_iter().find(|command| command.get_name() == name) {
             Some(command) => stdout::bytes(&rendered(command).map_err(Failure::Output)?),
-            None => Err(NoPage(name.replacen('-', " ", 1)).into()),
+            None => {
+                let name = name.replacen('-', " ", 1);
+                let text =
+                    format!("no command {name:?}: expected one listed by `nicstripe --help`");
+                Err(Fault::new(Exit::Usage, text).into())
+            }
         }
-    }
-}
-
-/// The named command does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("no command {0:?}: expected one listed by `nicstripe --help`")]
-struct NoPage(String);
-
-impl CommandError for NoPage {
-    fn exit(&self) -> Exit {
-        Exit::Usage
     }
 }
 

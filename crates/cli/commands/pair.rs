@@ -85,13 +85,8 @@ impl Pair {
 
     /// Returns the rights to give; `None` if no option restricts them.
     fn rights(&self) -> Result<Option<PeerOptions>, Failure> {
-        let root = match &self.root {
-            None => None,
-            Some(path) => Some(fs::canonicalize(path).map_err(|source| Failure::Source {
-                path: path.clone(),
-                source,
-            })?),
-        };
+        let real = |path: &PathBuf| fs::canonicalize(path).map_err(Failure::opening(path));
+        let root = self.root.as_ref().map(real).transpose()?;
         let rights = PeerOptions {
             root,
             access: access(self.read_only, self.append_only),

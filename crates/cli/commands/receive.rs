@@ -27,12 +27,11 @@ use crate::{
         by_code::{item, line, totals},
         invitation::{InvitationArgs, failed, show},
     },
-    failure::{CommandError, Failure, exit::Exit, hint::WITH_A_NEW_CODE},
+    failure::{Failure, Fault, exit::Exit, hint::WITH_A_NEW_CODE},
     output::{logging, terminal::Terminal},
     places,
     process::{runtime, signals::Signals, streams},
     text::{
-        invocation::Invocation,
         quantity::{Size, Speed},
         shown,
     },
@@ -72,13 +71,9 @@ impl Receive {
         })
     }
 
-    /// Returns the real path of the directory to write to.
     fn directory(&self) -> Result<PathBuf, Failure> {
         let path = self.dir.clone().unwrap_or_else(|| ".".into());
-        let failed = |source| Failure::Write {
-            path: path.clone(),
-            source,
-        };
+        let failed = Failure::writing(&path);
         let dir = fs::canonicalize(&path).map_err(failed)?;
         match dir.is_dir() {
             true => Ok(dir),
@@ -125,12 +120,11 @@ impl Receive {
             true => Ok((paired, offered)),
             false => {
                 paired.decline().await;
-                Err(Declined.into())
+                Err(Fault::new(Exit::Refused, "declined: nothing was written").into())
             }
         }
     }
 
-    /// Serves the sender until its copy is complete.
     async fn take(
         &self,
         paired: Paired,
@@ -185,7 +179,11 @@ impl Receive {
                     resumable: true,
                 })
             }
-            (None, false) => Err(Incomplete { from }.into()),
+            (None, false) => {
+                let text = format!("{from} has gone before it said that all is sent");
+                let hint = format!("see its message; what has arrived is kept: {WITH_A_NEW_CODE}");
+                Err(Fault::new(Exit::TimedOut, text).with_hint(hint).into())
+            }
         }
     }
 }
@@ -205,10 +203,12 @@ fn sender(paired: &Paired) -> String {
 
 /// Refuses an offer that cannot be what it says.
 fn check(offered: &Offered, dir: &Path) -> Result<(), Failure> {
+    let odd = |why: &str| -> Result<(), Failure> {
+        let text = format!("cannot receive from the sender: {why}");
+        Err(Fault::new(Exit::Protocol, text).into())
+    };
     if !offered.called.is_same_version() {
-        return Err(
-            Odd("it speaks another protocol version: update nicstripe there or here").into(),
-        );
+        return odd("it speaks another protocol version: update nicstripe there or here");
     }
     let mut names = HashSet::new();
     let is_odd = |item: &Item| {
@@ -216,19 +216,18 @@ fn check(offered: &Offered, dir: &Path) -> Result<(), Failure> {
         parsed.is_err() || !names.insert(item.name.clone())
     };
     if offered.items.is_empty() || offered.items.iter().any(is_odd) {
-        return Err(Odd("its list of files is malformed").into());
+        return odd("its list of files is malformed");
     }
     let home = places::home()?;
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let own = [real(home.config()), real(home.state())];
     let leads_there = |item: &Item| own.iter().any(|own| own.starts_with(path_of(item, dir)));
     match offered.items.iter().any(leads_there) {
-        true => Err(Odd("it would write to the directory of this machine's keys").into()),
+        true => odd("it would write to the directory of this machine's keys"),
         false => Ok(()),
     }
 }
 
-/// Says what becomes of an item whose name exists.
 fn exists(item: &Item, dir: &Path) -> &'static str {
     match fs::symlink_metadata(path_of(item, dir)) {
         Ok(found) if found.is_dir() && item.is_dir => "  (exists: files are added to it)",
@@ -269,7 +268,6 @@ fn outcome(items: &[Item], dir: &Path, from: &str, elapsed: Duration) -> String 
     )
 }
 
-/// Progress bar on a terminal.
 struct Progress {
     bar: Option<ProgressBar>,
     terminal: Terminal,
@@ -335,46 +333,4 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(1900);
 /// Buffer size of a pipe for the answer, in bytes.
 const LINE: usize = 4096;
 
-/// Number of offered items that are listed.
 const MOST_LISTED: usize = 20;
-
-/// The user does not want the files.
-#[derive(Debug, thiserror::Error)]
-#[error("declined: nothing was written")]
-struct Declined;
-
-impl CommandError for Declined {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
-}
-
-/// The offer is not one that this program can take.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot receive from the sender: {0}")]
-struct Odd(&'static str);
-
-impl CommandError for Odd {
-    fn exit(&self) -> Exit {
-        Exit::Protocol
-    }
-}
-
-/// The sender has gone before it said that its copy is complete.
-#[derive(Debug, thiserror::Error)]
-#[error("{from} has gone before it said that all is sent")]
-struct Incomplete {
-    from: String,
-}
-
-impl CommandError for Incomplete {
-    fn exit(&self) -> Exit {
-        Exit::TimedOut
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        Some(format!(
-            "see its message; what has arrived is kept: {WITH_A_NEW_CODE}"
-        ))
-    }
-}

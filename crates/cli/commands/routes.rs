@@ -30,7 +30,6 @@ enum Action {
 }
 
 impl RoutesArgs {
-    /// Lists the host routes, or removes those of ended processes and restores their MTUs.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let state_dir = places::routes_dir(&places::home()?);
         match self.action {
@@ -68,37 +67,30 @@ impl RoutesArgs {
     }
 }
 
-/// Error of listing or changing host routes, from the kernel or the route helper.
 impl CommandError for RouteError {}
 
-/// Error of restoring an MTU that nicstripe changed.
 impl CommandError for MtuError {}
 
 fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
-    match owners {
-        None => format!("{}  owner visible to root only", destination(route)),
-        Some([]) => format!("{}  stale, its process has ended", destination(route)),
-        Some(owners) => {
-            let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
-            format!(
-                "{}  in use by process {}",
-                destination(route),
-                owners.join(", ")
-            )
-        }
-    }
+    let state = match owners {
+        None => "owner visible to root only".to_owned(),
+        Some(owners) => use_of(owners),
+    };
+    format!("{}  {state}", destination(route))
 }
 
 fn described_mtu(changed: &ChangedMtu) -> String {
     let ChangedMtu { name, now, was, .. } = changed;
-    match changed.owner {
-        Some(owner) => {
-            format!("{name} has MTU {now}, to be restored to {was}  in use by process {owner}")
-        }
-        None => {
-            format!("{name} has MTU {now}, to be restored to {was}  stale, its process has ended")
-        }
+    let state = use_of(changed.owner.as_slice());
+    format!("{name} has MTU {now}, to be restored to {was}  {state}")
+}
+
+fn use_of(owners: &[u32]) -> String {
+    if owners.is_empty() {
+        return "stale, its process has ended".to_owned();
     }
+    let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
+    format!("in use by process {}", owners.join(", "))
 }
 
 fn destination(route: &HostRoute) -> String {

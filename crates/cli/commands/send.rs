@@ -14,10 +14,10 @@ use super::cp::{Cp, OutputArgs};
 use crate::{
     connect::{
         arguments::SessionArgs,
-        by_code::{Offering, items},
+        by_code::{Offering, item},
         invitation::Meeting,
     },
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::terminal::Terminal,
 };
 
@@ -57,23 +57,19 @@ impl Send {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let (code, files) = match self.words.split_last() {
             Some((code, files)) if !files.is_empty() => (code, files),
-            _ => return Err(NoCode.into()),
+            _ => return Err(Fault::new(Exit::Usage, NO_CODE).into()),
         };
         let code = code.to_string_lossy().into_owned();
         let words: Vec<String> = self.host.iter().cloned().chain([code]).collect();
-        let meeting = Meeting::parse(&words).map_err(Failure::from)?;
-        let sources = files
-            .iter()
-            .map(|file| source(file))
-            .collect::<Result<Vec<_>, _>>()?;
-        let items = items(&sources)?;
+        let meeting = Meeting::parse(&words)?;
+        let sources = files.iter().map(|file| source(file));
+        let sources = sources.collect::<Result<Vec<_>, _>>()?;
+        let items = sources.iter().map(|source| item(source));
+        let items = items.collect::<Result<_, _>>()?;
         let options = meeting.to_join(Purpose::OneCopy, None, &self.interface);
         let target = OsString::from("receiver:");
-        let paths = sources
-            .iter()
-            .map(|source| typed(source))
-            .chain([target])
-            .collect();
+        let paths = sources.iter().map(|source| typed(source));
+        let paths = paths.chain([target]).collect();
         let offering = Offering {
             meeting,
             options,
@@ -85,19 +81,17 @@ impl Send {
 
 /// Returns the path of a source with a name of its own: `dir` for `dir/`, and the real path for `.`.
 fn source(file: &OsStr) -> Result<PathBuf, Failure> {
+    if file == "-" {
+        return Err(Fault::new(Exit::Usage, PIPE).into());
+    }
     let path: PathBuf = Path::new(file).components().collect();
-    let is_plain = path.file_name().is_some();
-    match is_plain && file != "-" {
-        true => Ok(path),
-        false if file == "-" => Err(Pipe.into()),
-        false => {
-            let real = fs::canonicalize(&path);
-            let real = real.map_err(|source| Failure::Source { path, source })?;
-            match real.file_name() {
-                Some(_) => Ok(real),
-                None => Err(Nameless.into()),
-            }
-        }
+    if path.file_name().is_some() {
+        return Ok(path);
+    }
+    let real = fs::canonicalize(&path).map_err(Failure::opening(&path))?;
+    match real.file_name() {
+        Some(_) => Ok(real),
+        None => Err(Fault::new(Exit::Usage, NAMELESS).into()),
     }
 }
 
@@ -109,37 +103,6 @@ fn typed(path: &Path) -> OsString {
     }
 }
 
-/// The code is missing.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "expected files and, as the last word, the code that `nicstripe receive` shows on the other machine"
-)]
-struct NoCode;
-
-impl CommandError for NoCode {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
-
-/// Standard input has no name and no size to offer.
-#[derive(Debug, thiserror::Error)]
-#[error("standard input has no name to offer: expected files and directories")]
-struct Pipe;
-
-impl CommandError for Pipe {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
-
-/// The root of the file system has no name.
-#[derive(Debug, thiserror::Error)]
-#[error("/ has no name to offer: expected directories in it")]
-struct Nameless;
-
-impl CommandError for Nameless {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
+const NO_CODE: &str = "expected files and, as the last word, the code that `nicstripe receive` shows on the other machine";
+const PIPE: &str = "standard input has no name to offer: expected files and directories";
+const NAMELESS: &str = "/ has no name to offer: expected directories in it";

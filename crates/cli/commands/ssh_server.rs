@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use nicstripe::{
     Daemon, DaemonBuilder, RoutePolicy,
-    bootstrap::{BootstrapError, Called, MAX_LINE, Serving},
+    bootstrap::{Called, MAX_LINE, Serving},
     routes::RouteKeeper,
     trust::{DialTarget, ExecRule, PeerOptions},
 };
@@ -24,7 +24,7 @@ use super::{
     trust::access,
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::{logging, terminal::Terminal},
     places,
     process::{runtime, signals::Signals, streams},
@@ -62,7 +62,8 @@ impl SshServer {
         if self.check {
             return Ok(());
         }
-        logging::start_quiet(terminal)?;
+        // Standard error is another machine's terminal.
+        logging::start_at("error", terminal)?;
         let home = places::home()?;
         let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, &places::routes_dir(&home));
         runtime::run(async {
@@ -81,7 +82,9 @@ impl SshServer {
                 .read_until(b'\n', &mut line)
                 .await
                 .map_err(Failure::Output)?;
-            let called = Called::parse(&String::from_utf8_lossy(&line)).map_err(Odd)?;
+            let called = Called::parse(&String::from_utf8_lossy(&line)).map_err(|why| {
+                Fault::new(Exit::Usage, format!("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({why})"))
+            })?;
             let opened = self.open(&called, routes).await;
             let (daemon, reply) = match opened {
                 Ok(opened) => opened,
@@ -110,11 +113,13 @@ impl SshServer {
         routes: RouteKeeper,
     ) -> Result<(Daemon, String), Failure> {
         if !called.is_same_version() {
-            return Err(OtherVersion.into());
+            let text = "the client speaks another protocol version";
+            return Err(Fault::new(Exit::Protocol, text).into());
         }
         let home = self.root.clone().unwrap_or_else(own_home);
         if self.root.is_some() && called.is_from_root() {
-            return Err(OutsideRoot(home).into());
+            let text = format!("only {home:?} is served: expected paths relative to it");
+            return Err(Fault::new(Exit::Refused, text).into());
         }
         let (builder, key) = called.daemon(self.rights(called))?;
         let builder = self
@@ -169,7 +174,6 @@ impl SshServer {
     }
 }
 
-/// Returns the home directory of this process's user.
 fn own_home() -> PathBuf {
     let named = env::var_os("HOME").map(PathBuf::from);
     let named = named.filter(|home| home.is_absolute());
@@ -184,38 +188,6 @@ fn own_home() -> PathBuf {
 
 fn home_of(name: &str) -> Option<PathBuf> {
     User::from_name(name).ok()?.map(|user| user.dir)
-}
-
-/// Directory of the only root, for a client that asks for an absolute path.
-#[derive(Debug, thiserror::Error)]
-#[error("only {0:?} is served: expected paths relative to it")]
-struct OutsideRoot(PathBuf);
-
-impl CommandError for OutsideRoot {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the client speaks another protocol version")]
-struct OtherVersion;
-
-impl CommandError for OtherVersion {
-    fn exit(&self) -> Exit {
-        Exit::Protocol
-    }
-}
-
-/// Standard input has no request of a client.
-#[derive(Debug, thiserror::Error)]
-#[error("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({0})")]
-struct Odd(BootstrapError);
-
-impl CommandError for Odd {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
 }
 
 /// Buffer size of a pipe in bytes.

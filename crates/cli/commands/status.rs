@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     failure::Failure,
     output::{
-        json::{Object, link_ends, link_state, outcome, print_document, seconds},
+        json::{Object, hinted_outcome, link_ends, link_state, print_document, seconds},
         stdout,
         terminal::Terminal,
     },
@@ -43,7 +43,7 @@ impl Status {
         if self.json {
             let document = Object::default()
                 .with("schema", SCHEMA)
-                .and(outcome(None, None))
+                .and(hinted_outcome(None))
                 .with("processes", &found);
             return print_document(&document);
         }
@@ -59,7 +59,6 @@ impl Status {
     }
 }
 
-/// Returns the answer of a daemon.
 pub(crate) fn of_daemon(root: &str, key: &str, sessions: &[RunningSession]) -> Object {
     Object::default()
         .with("role", "daemon")
@@ -68,7 +67,6 @@ pub(crate) fn of_daemon(root: &str, key: &str, sessions: &[RunningSession]) -> O
         .list("sessions", sessions, of_session)
 }
 
-/// Returns the answer of a copy: its command, and its last event of progress.
 pub(crate) fn of_copy(command: &str, progress: Option<&RawValue>) -> Object {
     Object::default()
         .with("role", "copy")
@@ -199,7 +197,6 @@ fn text(value: &Value, field: &str) -> String {
     shown(value[field].as_str().unwrap_or("?"))
 }
 
-/// Name and version of the schema.
 const SCHEMA: &str = "nicstripe-status/1";
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::{
     ssh::SshArgs,
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     places,
     text::{
         quantity::{parse_rate, parse_time},
@@ -33,7 +33,6 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// Starts the route helper process, as [`SessionArgs::keeper`] does.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         self.links.check()?;
         self.session.keeper()
@@ -49,7 +48,6 @@ impl ConnectArgs {
         setup::connect(place, &self.links, needs, adapt, setup::say).await
     }
 
-    /// Returns the daemon's TCP port, as [`LinkArgs::port`] does.
     #[cfg(test)]
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
         self.links.port(in_url)
@@ -63,8 +61,13 @@ pub(crate) struct LinkArgs {
     #[arg(short = 'P', long, value_parser = parse_port)]
     pub(crate) port: Option<u16>,
 
-    #[command(flatten)]
-    ip_version: IpVersion,
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    ipv6: bool,
 
     /// Use only this link; may be repeated [default: every cable that reaches the peer]
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
@@ -96,7 +99,10 @@ impl LinkArgs {
                 .then(|| link.local.to_string())
         };
         if let Some(name) = self.link.iter().enumerate().find_map(again) {
-            return Err(Twice(name).into());
+            let text = format!(
+                "--link {name} is given twice: expected each link once; more connections a link: --streams N"
+            );
+            return Err(Fault::new(Exit::Usage, text).into());
         }
         if self.exclude_link.is_empty() {
             return Ok(());
@@ -107,45 +113,34 @@ impl LinkArgs {
             return Ok(());
         };
         let names = here.iter().map(|interface| shown(&interface.name));
-        Err(Excluded {
-            name: name.clone(),
-            here: names.collect::<Vec<_>>().join(", "),
-        }
-        .into())
+        let names = names.collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "cannot exclude interface {name:?}, which does not exist: expected one of {names}"
+        );
+        Err(Fault::new(Exit::Usage, text).into())
+    }
+
+    /// Connects to a peer for a question that needs no host routes.
+    pub(crate) async fn connect(
+        &self,
+        place: &Place,
+        needs: &Needs<'_>,
+    ) -> Result<Connected, Failure> {
+        let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
+        setup::connect(place, self, needs, adapt, setup::say).await
     }
 
     /// Restricts a client to the links and the IP version that the options select.
     pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
+        let family = match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        };
         builder
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
-            .family(self.ip_version.only())
-    }
-}
-
-/// `--link` was given twice with the same ends.
-#[derive(Debug, thiserror::Error)]
-#[error("--link {0} is given twice: expected each link once; more connections a link: --streams N")]
-struct Twice(String);
-
-impl CommandError for Twice {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
-
-/// An interface given to `--exclude-link` does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot exclude interface {name:?}, which does not exist: expected one of {here}")]
-struct Excluded {
-    name: String,
-    /// Names of the existing interfaces, joined by commas.
-    here: String,
-}
-
-impl CommandError for Excluded {
-    fn exit(&self) -> Exit {
-        Exit::Usage
+            .family(family)
     }
 }
 
@@ -184,29 +179,6 @@ impl SessionArgs {
 
     fn limit(&self) -> Option<BitRate> {
         self.bwlimit.filter(|rate| *rate > BitRate::ZERO)
-    }
-}
-
-/// IP version that a command is limited to, by `-4` or `-6`.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct IpVersion {
-    /// Use IPv4 only
-    #[arg(short = '4', long, conflicts_with = "ipv6")]
-    ipv4: bool,
-
-    /// Use IPv6 only
-    #[arg(short = '6', long)]
-    ipv6: bool,
-}
-
-impl IpVersion {
-    /// Returns the IP version that the user asked for; `None` for both.
-    pub(crate) fn only(self) -> Option<Family> {
-        match (self.ipv4, self.ipv6) {
-            (true, _) => Some(Family::V4),
-            (_, true) => Some(Family::V6),
-            _ => None,
-        }
     }
 }
 

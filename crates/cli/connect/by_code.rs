@@ -1,11 +1,6 @@
 //! Peer that an invitation introduces for one copy.
 
-use std::{
-    ffi::OsString,
-    fs,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fs, os::unix::ffi::OsStrExt as _, path::Path};
 
 use nicstripe::{
     CancellationToken,
@@ -20,7 +15,7 @@ use crate::{
     connect::invitation::Meeting,
     failure::Failure,
     output::terminal::Terminal,
-    text::{quantity::Size, shown},
+    text::{counted, quantity::Size, shown},
 };
 
 /// Code of the machine that receives, and the files to offer.
@@ -106,18 +101,8 @@ impl Held {
     }
 }
 
-/// Returns the files and directories to offer, under their own names.
-pub(crate) fn items(sources: &[PathBuf]) -> Result<Vec<Item>, Failure> {
-    sources.iter().map(|source| item(source)).collect()
-}
-
-/// Returns a file or directory as an item, with its size.
 pub(crate) fn item(path: &Path) -> Result<Item, Failure> {
-    let failed = |source| Failure::Source {
-        path: path.to_owned(),
-        source,
-    };
-    let found = fs::symlink_metadata(path).map_err(failed)?;
+    let found = fs::symlink_metadata(path).map_err(Failure::opening(path))?;
     let (files, bytes) = match found.is_dir() {
         true => sizes_in(path),
         false => (1, if found.is_file() { found.len() } else { 0 }),
@@ -157,11 +142,9 @@ pub(crate) fn totals(items: &[Item]) -> String {
         files = files.saturating_add(item.files);
         bytes = bytes.saturating_add(item.bytes);
     }
-    let plural = if files == 1 { "" } else { "s" };
-    format!("{files} file{plural} ({})", Size(bytes))
+    format!("{} ({})", counted(files, "file"), Size(bytes))
 }
 
-/// Returns the line of an item in a list.
 pub(crate) fn line(item: &Item) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let name = shown(OsString::from_vec(item.name.clone()));

@@ -10,7 +10,7 @@ use super::{
     pattern::{Pattern, is_special, without_braces},
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     text::invocation::Invocation,
 };
 
@@ -38,11 +38,19 @@ pub(crate) async fn names_of(client: &Client, name: &Name) -> Result<Vec<Name>, 
             }
         }
         if found.len() > MOST_MATCHES {
-            return Err(GlobError::ManyMatches(name.to_string()).into());
+            let fault = Fault::new(
+                Exit::Usage,
+                format!("more than 1,024 names match \"{name}\""),
+            );
+            return Err(match Invocation::of_this_process().is_of("cp") {
+                true => fault.with_hint(WITH_FILTERS).into(),
+                false => fault.into(),
+            });
         }
     }
     if found.is_empty() {
-        return Err(GlobError::NoMatch(name.to_string()).into());
+        let text = format!("no file on the daemon matches \"{name}\"");
+        return Err(Fault::new(Exit::Files, text).into());
     }
     Ok(found)
 }
@@ -121,31 +129,5 @@ fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
 /// Maximum number of remote names a pattern may match, the limit of one request to a daemon.
 const MOST_MATCHES: usize = 1024;
 
-/// Error of expanding a pattern.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GlobError {
-    /// The pattern matches no name.
-    #[error("no file on the daemon matches \"{0}\"")]
-    NoMatch(String),
-    /// The pattern matches more names than one request may contain.
-    #[error("more than 1,024 names match \"{0}\"")]
-    ManyMatches(String),
-}
-
-impl CommandError for GlobError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::NoMatch(_) => Exit::Files,
-            Self::ManyMatches(_) => Exit::Usage,
-        }
-    }
-
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match self {
-            Self::ManyMatches(_) if invocation.is_of("cp") => Some(
-                "copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into(),
-            ),
-            Self::NoMatch(_) | Self::ManyMatches(_) => None,
-        }
-    }
-}
+const WITH_FILTERS: &str =
+    "copy the directory with -r and filters: --exclude '*' --include 'PATTERN'";

@@ -31,7 +31,6 @@ pub(crate) struct InvitationArgs {
 }
 
 impl InvitationArgs {
-    /// Returns the settings of the end that shows a code.
     pub(crate) fn to_invite(
         &self,
         purpose: Purpose,
@@ -70,7 +69,6 @@ impl Meeting {
         Ok(Self { code, host, port })
     }
 
-    /// Returns the settings of the end that has the code from its user.
     pub(crate) fn to_join(
         &self,
         purpose: Purpose,
@@ -130,7 +128,6 @@ pub(crate) fn show(
     Ok(())
 }
 
-/// Error of parsing a code.
 impl CommandError for CodeError {
     fn exit(&self) -> Exit {
         Exit::Usage

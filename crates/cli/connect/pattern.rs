@@ -215,7 +215,6 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
         == 1
 }
 
-/// Returns true if a name contains a character with a special meaning in patterns.
 pub(super) fn is_special(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| b"*?[{\\".contains(byte))
 }

@@ -10,7 +10,6 @@ use std::{fmt, str::FromStr};
 
 use nicstripe::escaped;
 
-use crate::text::invocation::Invocation;
 use crate::{
     failure::{CommandError, exit::Exit},
     text::shown,
@@ -35,6 +34,17 @@ pub(crate) enum Via {
     Daemon,
     /// ssh, as this user; `None` for the one that ssh chooses.
     Ssh { user: Option<String> },
+}
+
+impl Via {
+    /// Returns how the scheme of a URL reaches a peer; `None` for that of another protocol.
+    pub(super) fn of_scheme(scheme: &[u8]) -> Option<Self> {
+        match scheme {
+            b"nicstripe" => Some(Self::Daemon),
+            b"ssh" => Some(Self::Ssh { user: None }),
+            _ => None,
+        }
+    }
 }
 
 impl Place {
@@ -87,7 +97,7 @@ impl Place {
 
     /// Parses the part of a URL between `SCHEME://` and the path.
     pub(super) fn parse_authority(
-        scheme: Scheme,
+        scheme: Via,
         authority: &[u8],
         whole: &[u8],
     ) -> Result<Self, PlaceError> {
@@ -97,12 +107,11 @@ impl Place {
             None => (None, authority),
         };
         let via = match (scheme, user) {
-            (Scheme::Ssh, None) => Via::Ssh { user: None },
-            (Scheme::Ssh, Some(user)) => {
+            (via, None) => via,
+            (Via::Ssh { .. }, Some(user)) => {
                 ssh_as(str::from_utf8(user).map_err(|_| no_host(whole))?, whole)?
             }
-            (Scheme::Nicstripe, None) => Via::Daemon,
-            (Scheme::Nicstripe, Some(_)) => {
+            (_, Some(_)) => {
                 return Err(PlaceError::UserOfDaemon {
                     text: escaped(whole),
                 });
@@ -140,7 +149,7 @@ impl FromStr for Place {
         let whole = text.as_bytes();
         let url = text
             .split_once("://")
-            .and_then(|(scheme, rest)| Some((Scheme::parse(scheme.as_bytes())?, rest)));
+            .and_then(|(scheme, rest)| Some((Via::of_scheme(scheme.as_bytes())?, rest)));
         match url {
             Some((scheme, rest)) => {
                 let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -153,23 +162,6 @@ impl FromStr for Place {
                 host: text.to_owned(),
                 port: None,
             }),
-        }
-    }
-}
-
-/// Scheme of a URL of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
-    Nicstripe,
-    Ssh,
-}
-
-impl Scheme {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        match text {
-            b"nicstripe" => Some(Self::Nicstripe),
-            b"ssh" => Some(Self::Ssh),
-            _ => None,
         }
     }
 }
@@ -231,7 +223,6 @@ pub(super) fn no_host(whole: &[u8]) -> PlaceError {
     }
 }
 
-/// Error of parsing where a peer is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
     /// The text is not a host name or address.
@@ -254,10 +245,6 @@ pub(crate) enum PlaceError {
 impl CommandError for PlaceError {
     fn exit(&self) -> Exit {
         Exit::Usage
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
     }
 }
 

@@ -20,14 +20,14 @@ use super::{
     by_code::{self, Offering},
     location::{LocationError, rooted},
     place::{Place, Via},
-    ssh::{self, Channel, SshError},
+    ssh::{self, Channel},
     ssh_path::{Homes, leaves_home, located, user_of},
 };
 use crate::{
-    failure::Failure,
+    failure::{Failure, Fault, exit::Exit},
     output::terminal::Terminal,
     places,
-    text::{quantity::Limit, shown},
+    text::{invocation::Invocation, quantity::Limit, shown},
 };
 
 /// Client with a session, and the ssh connection that introduced the peer.
@@ -122,7 +122,7 @@ pub(crate) async fn connect(
                 && peers.by_name(&place.host).is_none()
                 && links.ssh.is_there();
             let builder = adapt(client(peers)?).port(port);
-            let why = match within(builder, &place.host, &mut tell, may_be_ssh).await {
+            let why = match within(builder, &place.host, &mut tell, may_be_ssh).await? {
                 Ok(client) => {
                     return Ok(Connected {
                         start: Start::Root(client.root().await?),
@@ -131,8 +131,7 @@ pub(crate) async fn connect(
                         introducer: Introducer::None,
                     });
                 }
-                Err(Unanswered::Other(failure)) => return Err(failure),
-                Err(Unanswered::Daemon(why)) => why,
+                Err(why) => why,
             };
             Terminal::default().say(format_args!(
                 "no daemon answers at {}{why}; trying ssh",
@@ -144,7 +143,6 @@ pub(crate) async fn connect(
     through_ssh(place, links, needs, adapt, tell).await
 }
 
-/// Connects to a peer that ssh introduces.
 async fn through_ssh(
     place: Place,
     links: &LinkArgs,
@@ -206,7 +204,6 @@ async fn through_ssh(
     })
 }
 
-/// Connects to a peer that shows a code.
 async fn by_a_code(
     place: &Place,
     offering: &Offering,
@@ -273,37 +270,36 @@ const ABSENCE: Duration = Duration::from_secs(10);
 /// Time between two looks at the links.
 const LOOK: Duration = Duration::from_millis(500);
 
-fn blocked(place: &Place, peer: &Introduction, error: &Error) -> SshError {
-    let there = peer.interfaces().map(shown).collect();
-    let tried = match error {
+/// Returns the error for a peer that was introduced, but to which no cable carries the data.
+fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
+    let there: Vec<String> = peer.interfaces().map(shown).collect();
+    let tried: String = match error {
         Error::Unreachable(unreached) => {
             let tried = unreached.tried.iter();
             tried.map(|attempt| format!("; {attempt}")).collect()
         }
         error => format!("; {}", nicstripe::chain(error)),
     };
-    SshError::Blocked {
-        place: place.to_string(),
-        port: peer.port(),
-        tried,
-        there,
-    }
+    let port = peer.port();
+    let text = format!(
+        "ssh reaches {place}, but none of its addresses accepts the data on TCP port {port}{tried}"
+    );
+    let hint = format!(
+        "open TCP port {port} on {} in the firewall of {place}, or let ssh carry the data: {}",
+        there.join(", "),
+        Invocation::of_this_process().with_flag("--allow-ssh-data")
+    );
+    Fault::new(Exit::NoLink, text).with_hint(hint)
 }
 
-/// Why no session with a daemon exists.
-enum Unanswered {
-    /// Nothing answered as a daemon does; the text says after what time, if any.
-    Daemon(String),
-    Other(Failure),
-}
-
-/// Connects to a daemon; within [`SILENCE`] if `may_be_ssh`, unless one answers that it is full.
+/// Connects to a daemon; within [`SILENCE`] if `may_be_ssh`, unless one answers that it is full. If
+/// nothing answers as a daemon does, returns after what time as text, empty for at once.
 async fn within(
     builder: ClientBuilder,
     host: &str,
     mut tell: impl FnMut(&Event),
     may_be_ssh: bool,
-) -> Result<Client, Unanswered> {
+) -> Result<Result<Client, String>, Failure> {
     let has_answered = Cell::new(!may_be_ssh);
     let connecting = establish(builder, host, |event| {
         has_answered.set(has_answered.get() || matches!(event, Event::Queued { .. }));
@@ -316,13 +312,13 @@ async fn within(
         }
     };
     tokio::select! {
-        connected = connecting => connected.map_err(|failure| match failure {
-            Failure::Library(error) if may_be_ssh && is_unanswered(&error) => {
-                Unanswered::Daemon(String::new())
+        connected = connecting => match connected {
+            Err(Failure::Library(error)) if may_be_ssh && is_unanswered(&error) => {
+                Ok(Err(String::new()))
             }
-            failure => Unanswered::Other(failure),
-        }),
-        () = silence => Err(Unanswered::Daemon(format!(" within {} s", SILENCE.as_secs()))),
+            connected => connected.map(Ok),
+        },
+        () = silence => Ok(Err(format!(" within {} s", SILENCE.as_secs()))),
     }
 }
 
@@ -413,7 +409,6 @@ pub(crate) fn unreachable(event: &Event, on_interrupt: &str) -> Option<String> {
     ))
 }
 
-/// Returns the message for a peer that makes no progress; `None` for other events.
 pub(crate) fn stalled(event: &Event) -> Option<String> {
     let Event::Stalled { since, awaited } = event else {
         return None;
@@ -424,7 +419,6 @@ pub(crate) fn stalled(event: &Event) -> Option<String> {
     ))
 }
 
-/// Returns the message for a session that the daemon queued; `None` for other events.
 pub(crate) fn queued(event: &Event) -> Option<String> {
     let Event::Queued { host, most, .. } = event else {
         return None;

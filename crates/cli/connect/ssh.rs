@@ -4,7 +4,7 @@
 use std::{
     env, fs, io,
     net::{Ipv4Addr, TcpListener},
-    process::{ExitStatus, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use tokio::{
 
 use super::place::{Place, Via};
 use crate::{
-    failure::{CommandError, exit::Exit},
+    failure::{Fault, exit::Exit},
     output::terminal::Terminal,
     text::{invocation::Invocation, shown},
 };
@@ -52,15 +52,15 @@ pub(crate) struct SshArgs {
 
 impl SshArgs {
     /// Returns the words of the ssh command; `None` if the user wants no ssh.
-    fn words(&self) -> Result<Option<Vec<String>>, SshError> {
-        let words = shell_words::split(&self.rsh).map_err(|error| SshError::Words {
-            text: shown(&self.rsh),
-            why: error.to_string(),
+    fn words(&self) -> Result<Option<Vec<String>>, Fault> {
+        let words = shell_words::split(&self.rsh).map_err(|error| {
+            let text = shown(&self.rsh);
+            let text = format!("the ssh command is not a command line: {text:?}: {error}");
+            Fault::new(Exit::Usage, text)
         })?;
         Ok((!words.is_empty()).then_some(words))
     }
 
-    /// Returns true if there is an ssh program to try.
     pub(super) fn is_there(&self) -> bool {
         let Ok(Some(words)) = self.words() else {
             return false;
@@ -96,32 +96,30 @@ pub(super) async fn open(
     place: &Place,
     args: &SshArgs,
     wishes: Wishes,
-) -> Result<(Introduction, Channel), SshError> {
-    let words = args.words()?.ok_or_else(|| SshError::Off {
-        place: place.to_string(),
+) -> Result<(Introduction, Channel), Fault> {
+    let words = args.words()?.ok_or_else(|| {
+        let text = format!(
+            "{place} is reached by ssh, which is switched off by an empty --rsh or NICSTRIPE_SSH"
+        );
+        Fault::new(Exit::Usage, text)
     })?;
     let forward = args.allow_ssh_data.then(Forward::choose).transpose();
-    let forward = forward.map_err(|source| SshError::Start {
-        program: "a forwarded port".into(),
-        source,
-    })?;
+    let forward = forward.map_err(not_started("a forwarded port"))?;
     let through_ssh = forward.as_ref().map(|forward| forward.there);
     let mut started = Started::new(place, &words, forward.as_ref())?;
     let call = Call::new(Wishes {
         through_ssh,
         ..wishes
     })
-    .map_err(|error| SshError::Key(error.to_string()))?;
+    .map_err(|error| Fault::new(Exit::Failed, error.to_string()))?;
     let reply = started.exchange(&call.line(), args.install).await?;
     let introduction = call.answered(&reply).map_err(|why| match why {
-        BootstrapError::Version { .. } => SshError::Version {
-            place: place.to_string(),
-            why: why.to_string(),
-        },
-        why => SshError::Refused {
-            place: place.to_string(),
-            why: why.to_string(),
-        },
+        BootstrapError::Version { .. } => Fault::new(Exit::Protocol, format!("{place}: {why}"))
+            .with_hint("update nicstripe there or here"),
+        why => {
+            let text = format!("nicstripe on {place} cannot serve: {why}");
+            Fault::new(Exit::Refused, text)
+        }
     })?;
     let channel = started.into_channel(introduction.gone(), forward.map(|forward| forward.here));
     Ok((introduction, channel))
@@ -137,20 +135,13 @@ impl Forward {
     /// Chooses a free local port, and a port there by chance. ssh, or the program there, fails if
     /// another has taken it meanwhile.
     fn choose() -> io::Result<Self> {
-        let free = || {
-            Ok::<_, io::Error>(
-                TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-                    .local_addr()?
-                    .port(),
-            )
+        let free = || -> io::Result<u16> {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            Ok(listener.local_addr()?.port())
         };
         // What is free here is as good as any number there.
         let (here, there) = (free()?, free()?);
         Ok(Self { here, there })
-    }
-
-    fn option(&self) -> String {
-        format!("127.0.0.1:{}:127.0.0.1:{}", self.here, self.there)
     }
 }
 
@@ -165,14 +156,14 @@ struct Started {
 }
 
 impl Started {
-    fn new(place: &Place, words: &[String], forward: Option<&Forward>) -> Result<Self, SshError> {
+    fn new(place: &Place, words: &[String], forward: Option<&Forward>) -> Result<Self, Fault> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg("-T");
         if let Some(port) = place.port {
             command.args(["-p", &port.to_string()]);
         }
-        if let Some(forward) = forward {
-            command.args(["-L", &forward.option()]);
+        if let Some(Forward { here, there }) = forward {
+            command.args(["-L", &format!("127.0.0.1:{here}:127.0.0.1:{there}")]);
         }
         if let Via::Ssh { user: Some(user) } = &place.via {
             command.args(["-l", user]);
@@ -180,10 +171,8 @@ impl Started {
         command.args([&place.host, SCRIPT]);
         // Passwords and questions go to the terminal; so do the messages of ssh.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let failed = |source| SshError::Start {
-            program: shown(&words[0]),
-            source,
-        };
+        let program = shown(&words[0]);
+        let failed = not_started(&program);
         let mut child = command.kill_on_drop(true).spawn().map_err(failed)?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
@@ -198,7 +187,7 @@ impl Started {
 
     /// Sends the request and returns the line of the answer. Installs this program if it is missing
     /// there, and `installs`.
-    async fn exchange(&mut self, request: &str, mut installs: bool) -> Result<String, SshError> {
+    async fn exchange(&mut self, request: &str, mut installs: bool) -> Result<String, Fault> {
         let mut is_sent = false;
         loop {
             let line = self.next_line().await?;
@@ -211,21 +200,16 @@ impl Started {
                 (Some("reply"), _) if is_sent => return Ok(format!("{MARK}{line}")),
                 (Some(found @ ("missing" | "old")), Some(system)) => {
                     let version = words.collect::<Vec<_>>().join(" ");
-                    let absent = Absent {
-                        place: self.place.to_string(),
-                        version: (found == "old").then(|| shown(&version)),
-                        system: shown(system),
-                    };
+                    let version = (found == "old").then(|| shown(&version));
+                    let system = shown(system);
                     if !std::mem::take(&mut installs) {
-                        return Err(SshError::Absent(absent));
+                        return Err(absent(&self.place, version, &system));
                     }
-                    self.install(absent).await?;
+                    self.install(&system).await?;
                 }
                 (Some("failed"), _) => {
-                    return Err(SshError::Install {
-                        place: self.place.to_string(),
-                        why: shown(line.trim_start_matches("failed").trim()),
-                    });
+                    let why = shown(line.trim_start_matches("failed").trim());
+                    return Err(not_installed(&self.place, &why));
                 }
                 _ => self.skipped += line.len() + MARK.len(),
             }
@@ -234,7 +218,7 @@ impl Started {
 
     /// Returns the rest of the next line with the mark. What a login script prints before is
     /// skipped.
-    async fn next_line(&mut self) -> Result<String, SshError> {
+    async fn next_line(&mut self) -> Result<String, Fault> {
         while self.skipped < MOST_SKIPPED {
             let mut line = Vec::new();
             let most = MAX_LINE as u64;
@@ -250,12 +234,10 @@ impl Started {
                 None => self.skipped += line.len(),
             }
         }
-        Err(SshError::Noise {
-            place: self.place.to_string(),
-        })
+        Err(noise(&self.place))
     }
 
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), SshError> {
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let sent = async {
             self.input.write_all(bytes).await?;
             self.input.flush().await
@@ -267,37 +249,34 @@ impl Started {
     }
 
     /// Copies this program to the other machine, which tries it before it gets its name.
-    async fn install(&mut self, absent: Absent) -> Result<(), SshError> {
-        let failed = |why: String| SshError::Install {
-            place: absent.place.clone(),
-            why,
-        };
-        if absent.system != this_system() {
-            return Err(failed(format!(
-                "it is {}, this program is for {}",
-                absent.system,
-                this_system()
-            )));
+    async fn install(&mut self, system: &str) -> Result<(), Fault> {
+        if system != this_system() {
+            let why = format!("it is {system}, this program is for {}", this_system());
+            return Err(not_installed(&self.place, &why));
         }
         let program = env::current_exe().and_then(fs::read);
-        let program = program.map_err(|error| failed(error.to_string()))?;
+        let program = program.map_err(|error| not_installed(&self.place, &error.to_string()))?;
         Terminal::default().say(format_args!(
             "installing nicstripe {} on {}: ~/.local/bin/nicstripe",
             env!("CARGO_PKG_VERSION"),
-            absent.place
+            self.place
         ));
         self.send(format!("{}\n", program.len()).as_bytes()).await?;
         self.send(&program).await
     }
 
-    /// Returns the error of an ssh that ended before the answer.
-    async fn ended(&mut self) -> SshError {
+    async fn ended(&mut self) -> Fault {
         let status = tokio::time::timeout(CLOSE_TIMEOUT, self.child.wait()).await;
-        let place = self.place.to_string();
-        match status {
-            Ok(Ok(status)) => SshError::Ended { place, status },
-            _ => SshError::Noise { place },
-        }
+        let place = &self.place;
+        let Ok(Ok(status)) = status else {
+            return noise(place);
+        };
+        let text = match status.code() {
+            Some(SSH_FAILED) => format!("ssh cannot log in to {place}"),
+            Some(code) => format!("ssh to {place} ended with {code} before nicstripe answered"),
+            None => format!("ssh to {place} was ended by a signal"),
+        };
+        Fault::new(Exit::NoLink, text)
     }
 
     /// Follows ssh until it ends or is closed.
@@ -381,110 +360,48 @@ fn this_system() -> String {
     format!("Linux-{machine}")
 }
 
-/// nicstripe is not there, or too old for ssh.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Absent {
-    place: String,
-    /// What the old program prints as its version; `None` if there is none.
-    version: Option<String>,
-    /// Kernel and architecture there.
-    system: String,
-}
-
-/// The way through ssh failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SshError {
-    #[error("the ssh command is not a command line: {text:?}: {why}")]
-    Words { text: String, why: String },
-    #[error("{place} is reached by ssh, which is switched off by an empty --rsh or NICSTRIPE_SSH")]
-    Off { place: String },
-    #[error("cannot start {program}")]
-    Start { program: String, source: io::Error },
-    #[error("{0}")]
-    Key(String),
-    /// ssh ended before the program there answered.
-    #[error("{}", of_status(.place, *.status))]
-    Ended { place: String, status: ExitStatus },
-    /// Nothing that the other side printed is of nicstripe.
-    #[error("{place} answers ssh, but not as nicstripe does")]
-    Noise { place: String },
-    #[error("{}", of_absent(.0))]
-    Absent(Absent),
-    #[error("cannot install nicstripe on {place}: {why}")]
-    Install { place: String, why: String },
-    #[error("{place}: {why}")]
-    Version { place: String, why: String },
-    #[error("nicstripe on {place} cannot serve: {why}")]
-    Refused { place: String, why: String },
-    /// ssh works, but no cable carries the data.
-    #[error(
-        "ssh reaches {place}, but none of its addresses accepts the data on TCP port {port}{tried}"
-    )]
-    Blocked {
-        place: String,
-        port: u16,
-        /// Failed connections, each after `; `.
-        tried: String,
-        /// Names of the interfaces there.
-        there: Vec<String>,
-    },
-}
-
-fn of_status(place: &str, status: ExitStatus) -> String {
-    match status.code() {
-        Some(SSH_FAILED) => format!("ssh cannot log in to {place}"),
-        Some(code) => format!("ssh to {place} ended with {code} before nicstripe answered"),
-        None => format!("ssh to {place} was ended by a signal"),
+fn not_started(program: &str) -> impl Fn(io::Error) -> Fault + Copy {
+    move |error| {
+        Fault::new(Exit::NoLink, format!("cannot start {program}"))
+            .because(error)
+            .with_hint("install an ssh client, or name one: -e COMMAND")
     }
 }
 
-fn of_absent(absent: &Absent) -> String {
-    let Absent { place, version, .. } = absent;
-    match version {
-        Some(version) => format!("{version} on {place} is too old for ssh"),
-        None => format!("nicstripe is not installed on {place}"),
-    }
+fn not_installed(place: &Place, why: &str) -> Fault {
+    let text = format!("cannot install nicstripe on {place}: {why}");
+    Fault::new(Exit::Failed, text)
 }
 
-impl CommandError for SshError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Words { .. } | Self::Off { .. } => Exit::Usage,
-            Self::Version { .. } => Exit::Protocol,
-            Self::Absent(absent) if absent.version.is_some() => Exit::Protocol,
-            Self::Refused { .. } => Exit::Refused,
-            Self::Key(_) | Self::Install { .. } => Exit::Failed,
-            _ => Exit::NoLink,
-        }
-    }
+/// Returns the error for a machine of which nothing that it prints is of nicstripe.
+fn noise(place: &Place) -> Fault {
+    let text = format!("{place} answers ssh, but not as nicstripe does");
+    let hint = format!("see what it prints: ssh {place} nicstripe --version");
+    Fault::new(Exit::NoLink, text).with_hint(hint)
+}
 
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match self {
-            Self::Absent(absent) if absent.system == this_system() => Some(format!(
-                "copy this program to ~/.local/bin there, and run the command: {}",
-                invocation.with_flag("--install")
-            )),
-            Self::Absent(absent) => Some(format!(
-                "{} is {}, this program is for {}: install nicstripe there, in a directory of its PATH",
-                absent.place,
-                absent.system,
-                this_system()
-            )),
-            Self::Version { .. } => Some("update nicstripe there or here".into()),
-            Self::Start { .. } => Some("install an ssh client, or name one: -e COMMAND".into()),
-            Self::Noise { place } => Some(format!(
-                "see what it prints: ssh {place} nicstripe --version"
-            )),
-            Self::Blocked {
-                place, port, there, ..
-            } => Some(format!(
-                "open TCP port {port} on {} in the firewall of {place}, or let ssh carry the data: {}",
-                there.join(", "),
-                invocation.with_flag("--allow-ssh-data")
-            )),
-            _ => None,
-        }
-    }
+/// Returns the error for a machine without nicstripe, or with one that is too old for ssh.
+fn absent(place: &Place, version: Option<String>, system: &str) -> Fault {
+    let fault = match version {
+        Some(version) => Fault::new(
+            Exit::Protocol,
+            format!("{version} on {place} is too old for ssh"),
+        ),
+        None => Fault::new(
+            Exit::NoLink,
+            format!("nicstripe is not installed on {place}"),
+        ),
+    };
+    fault.with_hint(match system == this_system() {
+        true => format!(
+            "copy this program to ~/.local/bin there, and run the command: {}",
+            Invocation::of_this_process().with_flag("--install")
+        ),
+        false => format!(
+            "{place} is {system}, this program is for {}: install nicstripe there, in a directory of its PATH",
+            this_system()
+        ),
+    })
 }
 
 /// First word of a line of nicstripe.

@@ -40,7 +40,6 @@ const MORE_OPEN_FILES: &str =
 const LARGER_FILES: &str =
     "show the limit of file sizes: ulimit -f, or LimitFSIZE= of a systemd unit; FAT allows 4 GiB";
 
-/// Returns the hint for an error of starting a thread.
 pub(super) fn of_thread(error: &io::Error) -> Option<String> {
     (error.kind() == ErrorKind::WouldBlock).then(|| MORE_THREADS.to_owned())
 }
@@ -48,7 +47,6 @@ pub(super) fn of_thread(error: &io::Error) -> Option<String> {
 /// Hint for an EAGAIN from the kernel when a thread cannot be started.
 const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
 
-/// Returns the hint for an error of the library.
 pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
@@ -178,19 +176,13 @@ fn of_unreached(unreached: &Unreachable) -> String {
         tried,
         ..
     } = unreached;
-    let is_refused = tried
-        .iter()
-        .any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
-    let is_rejection = |kind| {
-        matches!(
-            kind,
-            ErrorKind::PermissionDenied | ErrorKind::ConnectionReset
-        )
+    let failed_as = |kinds: &[ErrorKind]| {
+        let mut tried = tried.iter();
+        tried.find(|tried| kinds.contains(&tried.source.kind()))
     };
-    let rejected = tried
-        .iter()
-        .find(|tried| is_rejection(tried.source.kind()))
-        .and_then(|tried| of_answer(tried.address, &tried.source));
+    let is_refused = failed_as(&[ErrorKind::ConnectionRefused]).is_some();
+    let rejected = failed_as(&[ErrorKind::PermissionDenied, ErrorKind::ConnectionReset]);
+    let rejected = rejected.and_then(|tried| of_answer(tried.address, &tried.source));
     let checks = match cables {
         CableSearch::Answered(_) => format!("check that TCP port {port} is open in the firewall of {host}"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
@@ -217,7 +209,8 @@ const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
 /// Returns the `nicstripe trust add` command that makes the other machine trust this one.
 fn trust_us(ours: &PublicKey) -> String {
-    ours.trust_command(&own_name())
+    let system = rustix::system::uname();
+    ours.trust_command(&system.nodename().to_string_lossy())
 }
 
 /// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
@@ -308,7 +301,6 @@ pub(crate) const WITH_A_NEW_CODE: &str =
 /// Options of `cp` that keep existing files.
 const KEEPING: [&str; 3] = ["--no-replace", "--no-clobber", "--ignore-existing"];
 
-/// Returns the hint that a rerun resumes.
 pub(super) fn again(invocation: &Invocation) -> String {
     if is_of_one_copy(invocation) {
         return format!("what has arrived is kept: {WITH_A_NEW_CODE}");
@@ -335,13 +327,6 @@ fn near_peer(host: &str) -> Option<String> {
     nearest(host, names).map(str::to_owned)
 }
 
-fn own_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use std::{io, time::Duration};
@@ -364,100 +349,171 @@ mod tests {
         )
     }
 
-    fn refused_at(address: &str, kind: ErrorKind) -> Option<String> {
-        hint_of(Error::Connect {
-            address: address.parse().unwrap(),
-            source: io::Error::from(kind),
-        })
+    fn connecting(source: impl Into<io::Error>, port: u16) -> Failure {
+        let address = ([10, 0, 0, 2], port).into();
+        let source = source.into();
+        Error::Connect { address, source }.into()
+    }
+
+    fn told(code: FailCode, resumable: bool) -> Failure {
+        Error::Peer {
+            host: "nas".into(),
+            code,
+            text: "no".into(),
+            resumable,
+        }
+        .into()
     }
 
     #[test]
     fn whoever_is_not_trusted_gets_the_command_that_changes_it() {
         let key = PublicKey::from_bytes([0; 32]);
-        let text = hint_of(Error::UntrustedPeer {
-            host: "nas".into(),
-            key,
-        })
-        .unwrap();
+        let host = || "nas".to_owned();
+        let text = hint_of(Error::UntrustedPeer { host: host(), key }).unwrap();
         assert!(
             text.ends_with("nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas"),
             "{text}"
         );
-        let text = hint_of(Error::Untrusted {
-            host: "nas".into(),
-            ours: key,
-        })
-        .unwrap();
-        assert!(
-            text.starts_with("on nas: nicstripe trust add 'nicstripe-ed25519 AAAA"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn the_port_of_ssh_is_no_daemons() {
-        let address = "10.0.0.2:22".parse().unwrap();
-        let why = "it answers as ssh does".into();
-        for hint in [
-            refused_at("10.0.0.2:22", ErrorKind::ConnectionRefused),
-            hint_of(Error::Protocol { address, why }),
-        ] {
-            assert_eq!(
-                hint.unwrap(),
-                "port 22 is ssh's; the daemon's is 7747, without -P"
-            );
-        }
-    }
-
-    #[test]
-    fn a_refused_connection_names_the_daemon_and_its_port() {
-        assert!(
-            refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused)
-                .unwrap()
-                .contains(": nicstripe serve; if")
-        );
-        assert!(
-            refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused)
-                .unwrap()
-                .contains(": nicstripe serve --port 99; if")
-        );
-        assert!(
-            refused_at("10.0.0.2:99", ErrorKind::TimedOut)
-                .unwrap()
-                .contains("TCP port 99")
-        );
+        let (host, ours) = (host(), key);
+        let text = hint_of(Error::Untrusted { host, ours }).unwrap();
+        let start = "on nas: nicstripe trust add 'nicstripe-ed25519 AAAA";
+        assert!(text.starts_with(start), "{text}");
     }
 
     #[test]
     fn each_way_to_fail_says_what_is_wrong_and_where() {
-        let of = |source: io::Error| {
-            let address = "10.0.0.2:7747".parse().unwrap();
-            hint_of(Error::Connect { address, source }).unwrap()
+        let ssh = "port 22 is ssh's; the daemon's is 7747, without -P";
+        let refused = ErrorKind::ConnectionRefused;
+        let rejected = io::Error::new(
+            ErrorKind::PermissionDenied,
+            "a filter at 10.0.0.2 rejects it",
+        );
+        let protocol = Error::Protocol {
+            address: ([10, 0, 0, 2], 22).into(),
+            why: "it answers as ssh does".into(),
         };
-        let rejected = "a filter at 10.0.0.2 rejects it";
-        for (source, said) in [
-            (ErrorKind::ConnectionRefused.into(), "nothing listens there"),
+        for (failure, said) in [
+            (protocol.into(), ssh),
+            (connecting(refused, 22), ssh),
+            (connecting(refused, 7747), "nothing listens there"),
+            (connecting(refused, 7747), ": nicstripe serve; if"),
+            (connecting(refused, 99), ": nicstripe serve --port 99; if"),
+            (connecting(ErrorKind::TimedOut, 99), "TCP port 99"),
             (
-                ErrorKind::ConnectionReset.into(),
+                connecting(ErrorKind::ConnectionReset, 99),
+                "something there closed",
+            ),
+            (
+                connecting(Errno::CONNRESET, 99),
                 "something there closed the connection",
             ),
             (
-                Errno::CONNRESET.into(),
-                "something there closed the connection",
+                connecting(Errno::PERM, 99),
+                "a filter of this machine forbids it",
             ),
-            (Errno::PERM.into(), "a filter of this machine forbids it"),
-            (Errno::ACCESS.into(), "a filter of this machine forbids it"),
             (
-                io::Error::new(ErrorKind::PermissionDenied, rejected),
+                connecting(Errno::ACCESS, 99),
+                "a filter of this machine forbids it",
+            ),
+            (
+                connecting(rejected, 7747),
                 "allow TCP port 7747 in the firewall of the machine that rejects it",
             ),
-            (Errno::NETUNREACH.into(), "ip route get 10.0.0.2"),
-            (Errno::HOSTUNREACH.into(), "no machine answers at 10.0.0.2"),
-            (ErrorKind::TimedOut.into(), "check that the machine is on"),
+            (connecting(Errno::NETUNREACH, 99), "ip route get 10.0.0.2"),
+            (
+                connecting(Errno::HOSTUNREACH, 99),
+                "no machine answers at 10.0.0.2",
+            ),
+            (
+                connecting(ErrorKind::TimedOut, 99),
+                "check that the machine is on",
+            ),
         ] {
-            let (kind, text) = (source.kind(), of(source));
-            assert!(text.contains(said), "{kind:?}: {text}");
+            let text = hint_of(failure).unwrap();
+            assert!(text.contains(said), "{said}: {text}");
         }
+    }
+
+    #[test]
+    fn what_helps_is_said_with_the_command_to_type() {
+        let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
+        let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
+        let exists = Failure::from(file_error(FailCode::Exists, ErrorKind::AlreadyExists));
+        let tree = |codes: &[FailCode]| shortfall(codes, &["-c", "--no-replace"]).into();
+        let system = |source| {
+            Failure::from(Error::System {
+                what: "open a socket",
+                source,
+            })
+        };
+        let stop = Stop::Interrupt;
+        let interrupted = |resumable| Failure::Interrupted { stop, resumable };
+        let host = || "nas".to_owned();
+        let waited = Duration::from_secs(600);
+        let abandoned = Error::Abandoned {
+            host: host(),
+            waited,
+        };
+        let why = "it shuts down".into();
+        let ended = Error::Ended { host: host(), why };
+        for (failure, said) in [
+            (
+                exists,
+                "-f overwrites a block device, and replaces a symbolic link itself: nicstripe cp -f 'a b' nas:",
+            ),
+            (PlanError::Directory("a b".into()).into(), recurse),
+            (PlanError::RemoteDirectory("nas:".into()).into(), recurse),
+            (
+                told(FailCode::NotAFile, false),
+                "if it is a directory: nicstripe cp -r 'a b' nas:",
+            ),
+            (tree(&[FailCode::Exists]), "-f overwrites a block device, "),
+            (tree(&[FailCode::NotAFile]), "nicstripe cp -r 'a b' nas:"),
+            (tree(&[FailCode::Refused]), "append-only"),
+            (tree(&[FailCode::Io, FailCode::Exists]), ""),
+            (
+                PlanError::PipeToDirectory("nas:x/".into()).into(),
+                "give it a name, as in nas:x/NAME",
+            ),
+            (
+                PlanError::IdleInclude("*.c".into()).into(),
+                "--exclude '*' --include '*/' --include '*.c'",
+            ),
+            (system(Errno::MFILE.into()), MORE_OPEN_FILES),
+            (system(Errno::FBIG.into()), LARGER_FILES),
+            (system(Errno::IO.into()), ""),
+            (system(ErrorKind::WouldBlock.into()), MORE_THREADS),
+            (interrupted(true), again),
+            (interrupted(false), ""),
+            (abandoned.into(), again),
+            (ended.into(), again),
+            (told(FailCode::Io, true), again),
+            (
+                told(FailCode::NoSpace, true),
+                "the same command resumes: nicstripe cp 'a b' nas:",
+            ),
+        ] {
+            let text = failure.one_line();
+            let hint = hint_of(failure).unwrap_or_default();
+            assert!(hint.contains(said), "{text}: {hint}");
+            assert_eq!(hint.is_empty(), said.is_empty(), "{text}: {hint}");
+        }
+        let of = |failure: Failure, words: &[&str]| {
+            hint(
+                &failure,
+                &Invocation::of(&[&["nicstripe", "cp"], words].concat()),
+            )
+        };
+        for flag in ["-a", "-vr", "--recursive"] {
+            let words = [flag, "nas:x", "."];
+            assert_eq!(of(told(FailCode::NotAFile, false), &words), None, "{flag}");
+        }
+        let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists).into();
+        let keeping = of(exists, &["--no-clobber", "a", "nas:"]);
+        assert_eq!(keeping.unwrap(), "to replace it: nicstripe cp a nas:");
+        // Repeating the flags would start over.
+        let started_over = of(interrupted(true), &["--no-resume", "a b", "nas:"]);
+        assert_eq!(started_over.as_deref(), Some(again));
     }
 
     #[test]
@@ -499,20 +555,6 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_target_is_replaced_by_the_command_that_may() {
-        let exists = || file_error(FailCode::Exists, ErrorKind::AlreadyExists);
-        assert_eq!(
-            hint_of(exists()).unwrap(),
-            "-f overwrites a block device, and replaces a symbolic link itself: nicstripe cp -f 'a b' nas:"
-        );
-        let keeping = Invocation::of(&["nicstripe", "cp", "--no-clobber", "a", "nas:"]);
-        assert_eq!(
-            hint(&exists().into(), &keeping).unwrap(),
-            "to replace it: nicstripe cp a nas:"
-        );
-    }
-
-    #[test]
     fn a_link_that_was_left_out_is_used_by_the_command_without_that() {
         let left_out = || Error::Link {
             link: "eth1".into(),
@@ -527,71 +569,6 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_copied_by_the_command_with_r() {
-        let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
-        assert_eq!(
-            hint_of(PlanError::Directory("a b".into())).as_deref(),
-            Some(recurse)
-        );
-        assert_eq!(
-            hint_of(PlanError::RemoteDirectory("nas:".into())).as_deref(),
-            Some(recurse)
-        );
-        let no_file = || Error::Peer {
-            host: "nas".into(),
-            code: FailCode::NotAFile,
-            text: "no".into(),
-            resumable: false,
-        };
-        assert_eq!(
-            hint_of(no_file()).unwrap(),
-            "if it is a directory: nicstripe cp -r 'a b' nas:"
-        );
-        for flag in ["-a", "-vr", "--recursive"] {
-            assert_eq!(
-                hint(
-                    &no_file().into(),
-                    &Invocation::of(&["nicstripe", "cp", flag, "nas:x", "."])
-                ),
-                None,
-                "{flag}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_tree_of_which_something_failed_says_what_helps_with_all() {
-        let hint_of = |codes: &[FailCode]| hint_of(shortfall(codes, &["-c", "--no-replace"]));
-        assert!(
-            hint_of(&[FailCode::Exists])
-                .unwrap()
-                .starts_with("-f overwrites a block device, ")
-        );
-        assert!(
-            hint_of(&[FailCode::NotAFile])
-                .unwrap()
-                .ends_with("nicstripe cp -r 'a b' nas:")
-        );
-        assert!(
-            hint_of(&[FailCode::Refused])
-                .unwrap()
-                .contains("append-only")
-        );
-        assert_eq!(hint_of(&[FailCode::Io, FailCode::Exists]), None);
-    }
-
-    #[test]
-    fn what_is_special_about_pipes_and_patterns_is_explained() {
-        let text = hint_of(PlanError::PipeToDirectory("nas:x/".into())).unwrap();
-        assert_eq!(text, "give it a name, as in nas:x/NAME");
-        let text = hint_of(PlanError::IdleInclude("*.c".into())).unwrap();
-        assert!(
-            text.ends_with("--exclude '*' --include '*/' --include '*.c'"),
-            "{text}"
-        );
-    }
-
-    #[test]
     fn a_wrong_digest_says_what_became_of_the_target() {
         let hint_of = |words: &[&str]| {
             let [sent, received] = [1, 2].map(|byte| nicstripe::Digest([byte; 32]));
@@ -603,90 +580,5 @@ mod tests {
         assert!(hint_of(&["--inplace"]).ends_with(
             "; the target is inconsistent until a rerun: nicstripe cp --inplace nas:a b"
         ));
-    }
-
-    #[test]
-    fn a_limit_of_the_process_says_how_to_raise_it() {
-        let of = |errno: Errno| {
-            hint_of(Error::System {
-                what: "open a socket",
-                source: errno.into(),
-            })
-        };
-        assert_eq!(of(Errno::MFILE).as_deref(), Some(MORE_OPEN_FILES));
-        assert_eq!(of(Errno::FBIG).as_deref(), Some(LARGER_FILES));
-        assert_eq!(of(Errno::IO), None);
-    }
-
-    #[test]
-    fn a_transfer_without_a_thread_says_which_limit_to_raise() {
-        let error = Error::System {
-            what: "start a thread",
-            source: io::Error::from(ErrorKind::WouldBlock),
-        };
-        assert_eq!(error.to_string(), "cannot start a thread");
-        assert_eq!(hint_of(error).as_deref(), Some(MORE_THREADS));
-    }
-
-    #[test]
-    fn whatever_can_be_resumed_says_so_with_the_command() {
-        let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
-        let host = || "nas".to_owned();
-        let io_failed = Error::Peer {
-            host: host(),
-            code: FailCode::Io,
-            text: "no".into(),
-            resumable: true,
-        };
-        assert_eq!(
-            hint_of(Failure::Interrupted {
-                stop: Stop::Interrupt,
-                resumable: true
-            })
-            .as_deref(),
-            Some(again)
-        );
-        assert_eq!(
-            hint_of(Error::Abandoned {
-                host: host(),
-                waited: Duration::from_secs(600)
-            })
-            .as_deref(),
-            Some(again)
-        );
-        assert_eq!(
-            hint_of(Error::Ended {
-                host: host(),
-                why: "it shuts down".into()
-            })
-            .as_deref(),
-            Some(again)
-        );
-        assert_eq!(hint_of(io_failed).as_deref(), Some(again));
-        let no_space = Error::Peer {
-            host: host(),
-            code: FailCode::NoSpace,
-            text: "no".into(),
-            resumable: true,
-        };
-        assert!(
-            hint_of(no_space)
-                .unwrap()
-                .ends_with("the same command resumes: nicstripe cp 'a b' nas:")
-        );
-        assert_eq!(
-            hint_of(Failure::Interrupted {
-                stop: Stop::Interrupt,
-                resumable: false
-            }),
-            None
-        );
-        // Repeating the flags would start over.
-        let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);
-        let interrupted = Failure::Interrupted {
-            stop: Stop::Interrupt,
-            resumable: true,
-        };
-        assert_eq!(hint(&interrupted, &started_over).as_deref(), Some(again));
     }
 }

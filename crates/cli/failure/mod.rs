@@ -4,9 +4,12 @@ pub(crate) mod exit;
 pub(crate) mod hint;
 pub(crate) mod panics;
 
-use std::{error, io, path::PathBuf};
+use std::{
+    error, io,
+    path::{Path, PathBuf},
+};
 
-use nicstripe::trust::{HomeError, IdentityError, PeersError};
+use nicstripe::trust::{FileError, HomeError, IdentityError, PeersError};
 
 use self::exit::{Exit, Stop};
 use crate::text::invocation::{Invocation, quoted};
@@ -109,6 +112,56 @@ impl<E: CommandError> From<E> for Failure {
     }
 }
 
+/// Error of a command that nothing tells apart from others.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Fault {
+    text: String,
+    source: Option<Box<dyn error::Error + Send + Sync>>,
+    exit: Exit,
+    hint: Option<String>,
+}
+
+impl Fault {
+    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            source: None,
+            exit,
+            hint: None,
+        }
+    }
+
+    pub(crate) fn because(self, source: impl Into<Box<dyn error::Error + Send + Sync>>) -> Self {
+        Self {
+            source: Some(source.into()),
+            ..self
+        }
+    }
+
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// Returns the wrapper of errors of reading `path`.
+    pub(crate) fn reading(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::new(Exit::Files, format!("cannot read {path:?}")).because(source)
+    }
+}
+
+impl CommandError for Fault {
+    fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        self.hint.clone()
+    }
+}
+
 impl From<nicstripe::Error> for Failure {
     fn from(error: nicstripe::Error) -> Self {
         Self::Library(Box::new(error))
@@ -116,6 +169,22 @@ impl From<nicstripe::Error> for Failure {
 }
 
 impl Failure {
+    /// Returns the wrapper of errors of opening `path`.
+    pub(crate) fn opening(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Source {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Returns the wrapper of errors of writing to `path`.
+    pub(crate) fn writing(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Write {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Command(error) => error.exit(),
@@ -168,15 +237,6 @@ impl Failure {
             _ => &[],
         }
     }
-
-    /// Returns the error of one command if this is one of type `E`.
-    #[cfg(test)]
-    pub(crate) fn command<E: CommandError>(&self) -> Option<&E> {
-        match self {
-            Self::Command(error) => (error.as_ref() as &dyn error::Error).downcast_ref(),
-            _ => None,
-        }
-    }
 }
 
 fn open_file_limit(most: Option<u64>) -> String {
@@ -208,11 +268,18 @@ impl CommandError for IdentityError {
     }
 }
 
+/// Error of reading a file that no other user may change.
+impl CommandError for FileError {
+    fn exit(&self) -> Exit {
+        Exit::of_config(self.io().is_some())
+    }
+}
+
 /// Error of reading or changing the peers file.
 impl CommandError for PeersError {
     fn exit(&self) -> Exit {
         match self {
-            Self::File(error) => Exit::of_config(error.io().is_some()),
+            Self::File(error) => error.exit(),
             Self::Line { .. } => Exit::Refused,
             Self::Value(_) => Exit::Usage,
             _ => Exit::Failed,

@@ -15,40 +15,27 @@ use crate::failure::Failure;
 ///
 /// The mode is 0666 without the umask, so that a metrics collector can read the file.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write(path, bytes).map_err(|source| Failure::Write {
-        path: path.to_owned(),
-        source,
-    })
+    write(path, bytes).map_err(Failure::writing(path))
 }
 
 /// Checks that a report can be written to `path`. Called before the measurement, which takes
 /// minutes.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
-    let failed = |source| Failure::Write {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = Failure::writing(path);
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
-    destination(path)
-        .and_then(|destination| match destination {
-            Destination::File(path) => temporary(&path).map(drop),
-            // Opening a FIFO would wait for its reader.
-            Destination::Node => Ok(()),
-        })
-        .map_err(failed)
+    // Opening a FIFO would wait for its reader.
+    match destination(path).map_err(failed)? {
+        Some(path) => temporary(&path).map(drop).map_err(failed),
+        None => Ok(()),
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let path = match destination(path)? {
-        Destination::File(path) => path,
-        Destination::Node => {
-            return fs::OpenOptions::new()
-                .write(true)
-                .open(path)?
-                .write_all(bytes);
-        }
+    let Some(path) = destination(path)? else {
+        let mut node = fs::OpenOptions::new().write(true).open(path)?;
+        return node.write_all(bytes);
     };
     let mut file = temporary(&path)?;
     file.write_all(bytes)?;
@@ -56,22 +43,16 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Object that a path names, through symbolic links.
-enum Destination {
-    /// Path of a file that exists or is to be created.
-    File(PathBuf),
-    /// Existing device or pipe.
-    Node,
-}
-
-fn destination(path: &Path) -> io::Result<Destination> {
-    Ok(match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => Destination::Node,
-        Ok(_) => Destination::File(fs::canonicalize(path)?),
+/// Returns the path of the file that a path names through symbolic links, or that is to be created;
+/// `None` for a device or pipe.
+fn destination(path: &Path) -> io::Result<Option<PathBuf>> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Ok(None),
+        Ok(_) => fs::canonicalize(path).map(Some),
         // A dangling link is an error: its target may be on a disk that is not mounted.
-        Err(error) if path.is_symlink() => return Err(error),
-        Err(_) => Destination::File(path.to_owned()),
-    })
+        Err(error) if path.is_symlink() => Err(error),
+        Err(_) => Ok(Some(path.to_owned())),
+    }
 }
 
 /// Creates a temporary file next to `path`. Its name begins with a dot and ends in `.tmp`, because

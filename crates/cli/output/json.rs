@@ -1,4 +1,5 @@
-//! JSON output of commands, described in `docs/schema`.
+//! JSON output of commands, described in `docs/schema`. The version of a schema is raised when a field
+//! or event is removed or changes its meaning, not for a new one.
 //!
 //! An unknown value is absent, never 0, −1 or null. Field names end in their unit: `_s` seconds,
 //! `_us` microseconds, `_bps` bits per second. All other sizes are bytes.
@@ -13,13 +14,12 @@ use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::stdout;
-use crate::failure::{Failure, exit::Exit};
+use crate::{
+    failure::{Failure, exit::Exit},
+    text::invocation::Invocation,
+};
 
 /// Prints a JSON document on one line.
-///
-/// # Errors
-///
-/// Standard output cannot be written.
 pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
@@ -35,7 +35,6 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 pub(crate) struct Object(Vec<(&'static str, Box<RawValue>)>);
 
 impl Object {
-    /// Starts the fields of the event with this name.
     pub(crate) fn event(name: &'static str) -> Self {
         Self::default().with("event", name)
     }
@@ -49,7 +48,6 @@ impl Object {
         self
     }
 
-    /// Adds a field with one object for each of `items`.
     pub(crate) fn list<T>(
         self,
         name: &'static str,
@@ -59,7 +57,6 @@ impl Object {
         self.with(name, items.into_iter().map(object).collect::<Vec<_>>())
     }
 
-    /// Adds the fields of another object.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
@@ -101,10 +98,6 @@ impl EventStream {
     }
 
     /// Ends the stream.
-    ///
-    /// # Errors
-    ///
-    /// A line could not be written to standard output.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.broken
             .map_or(Ok(()), |error| Err(Failure::Output(error)))
@@ -119,7 +112,12 @@ pub(crate) fn line(schema: &str, time: Duration, event: Object) -> Object {
         .and(event)
 }
 
-/// Returns the fields for the end of a command.
+/// Returns the fields for the end of a command, with the hint for a failure.
+pub(crate) fn hinted_outcome(failure: Option<&Failure>) -> Object {
+    let hint = |failure: &Failure| failure.hint(&Invocation::of_this_process());
+    outcome(failure, failure.and_then(hint))
+}
+
 pub(crate) fn outcome(failure: Option<&Failure>, hint: Option<String>) -> Object {
     Object::default()
         .with("ok", failure.is_none())
@@ -131,7 +129,6 @@ pub(crate) fn outcome(failure: Option<&Failure>, hint: Option<String>) -> Object
         .with("hint", hint)
 }
 
-/// Returns the fields for the two interfaces of a link.
 pub(crate) fn link_ends(link: &LinkName) -> Object {
     Object::default()
         .with("interface", &link.interface)
@@ -160,7 +157,6 @@ pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// Returns the duration in whole microseconds.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

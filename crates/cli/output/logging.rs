@@ -39,24 +39,12 @@ pub(crate) enum LogFormat {
 }
 
 /// Starts the log of an interactive command: warnings and errors, without the time.
-///
-/// # Errors
-///
-/// `NICSTRIPE_LOG` is not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     start_at("warn", terminal)
 }
 
-/// Starts the log of a command whose standard error is another machine's terminal: errors only.
-///
-/// # Errors
-///
-/// As [`start`].
-pub(crate) fn start_quiet(terminal: &Terminal) -> Result<(), Failure> {
-    start_at("error", terminal)
-}
-
-fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
+/// Like [`start`], with this level unless `NICSTRIPE_LOG` is set.
+pub(crate) fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
     let filter = match LogFilter::from_env() {
         Some(filter) => filter.parse()?,
         None => EnvFilter::new(level),
@@ -78,10 +66,6 @@ fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Starts the log of a daemon, and returns a handle that can change its filter later.
-///
-/// # Errors
-///
-/// The filter is invalid.
 pub(crate) fn start_daemon(
     filter: &LogFilter,
     format: LogFormat,
@@ -124,11 +108,7 @@ pub(crate) fn start_daemon(
 pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
 
 impl LogControl {
-    /// Replaces the filter of the running log.
-    ///
-    /// # Errors
-    ///
-    /// The new filter is invalid. The old one stays in force.
+    /// Replaces the filter of the running log. If it is invalid, the old one stays in force.
     pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
         let filter = filter.parse()?;
         // Fails only after the log has ended.
@@ -147,7 +127,6 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
-    /// Returns the filter of the environment variable, if it is set.
     pub(crate) fn from_env() -> Option<Self> {
         let text = env::var(LOG_VARIABLE)
             .ok()
@@ -156,11 +135,6 @@ impl LogFilter {
         Some(Self { key, text })
     }
 
-    /// Parses the filter.
-    ///
-    /// # Errors
-    ///
-    /// The filter is invalid.
     pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
         let Self { key, text } = self;
         // A bare level applies to this program only: messages of rustls about each handshake
@@ -287,6 +261,12 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::args::tests::sources;
+
+    const PLAIN: Lines = Lines {
+        time: false,
+        journal: false,
+    };
 
     /// Returns the log text of the records that `log` emits.
     fn written(lines: Lines, log: impl FnOnce()) -> String {
@@ -314,13 +294,8 @@ mod tests {
     #[test]
     fn a_record_is_one_line_whatever_is_in_it() {
         let evil = "a\nERROR b\r\u{1b}[2J\u{85}\u{202e}\u{2028}";
-        let text = written(
-            Lines {
-                time: false,
-                journal: false,
-            },
-            || tracing::info!(name = %evil, other = evil, debug = ?evil, "what"),
-        );
+        let log = || tracing::info!(name = %evil, other = evil, debug = ?evil, "what");
+        let text = written(PLAIN, log);
         assert_eq!(text.matches('\n').count(), 1, "{text}");
         let controls = text
             .trim_end()
@@ -332,15 +307,8 @@ mod tests {
     #[test]
     fn no_value_looks_like_another_field() {
         let log = || tracing::info!(name = %"x result=done\" y=\"z", count = 3, empty = "", address = "[::]:7", "transfer failed");
-        let text = written(
-            Lines {
-                time: false,
-                journal: false,
-            },
-            log,
-        );
         assert_eq!(
-            text,
+            written(PLAIN, log),
             " INFO transfer failed name=\"x result=done\\\" y=\\\"z\" count=3 empty=\"\" address=[::]:7\n"
         );
     }
@@ -353,85 +321,46 @@ mod tests {
             tracing::info!("three");
             tracing::debug!("four");
         };
-        assert_eq!(
-            written(
-                Lines {
-                    time: false,
-                    journal: true
-                },
-                log
-            ),
-            "<3>one\n<4>two\n<6>three\n<7>four\n"
-        );
+        let lines = Lines {
+            journal: true,
+            ..PLAIN
+        };
+        assert_eq!(written(lines, log), "<3>one\n<4>two\n<6>three\n<7>four\n");
     }
 
     #[test]
     fn a_level_is_of_this_program_and_what_tls_says_is_asked_for_by_name() {
         let filter = |text: &str| {
-            LogFilter {
-                key: LOG_VARIABLE,
-                text: text.into(),
-            }
-            .parse()
-            .unwrap()
-            .to_string()
+            let (key, text) = (LOG_VARIABLE, text.into());
+            LogFilter { key, text }.parse()
         };
-        assert!(filter("debug").contains("rustls=warn"));
-        assert_eq!(filter("rustls=debug"), "rustls=debug");
-        assert!(
-            LogFilter {
-                key: LOG_VARIABLE,
-                text: "a=b=c".into()
-            }
-            .parse()
-            .is_err()
-        );
+        assert!(filter("debug").unwrap().to_string().contains("rustls=warn"));
+        assert_eq!(filter("rustls=debug").unwrap().to_string(), "rustls=debug");
+        assert!(filter("a=b=c").is_err());
     }
 
     /// Searches the sources for `?value` in log records: it prints Rust's debug format, which only
     /// developers understand.
     #[test]
     fn no_record_has_a_value_as_rust_writes_it() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
-        let mut folders: Vec<_> = [
-            "cli",
-            "nicstripe/src",
-            "nicstripe-proto/src",
-            "nicstripe-link/src",
-        ]
-        .map(|name| root.join(name))
-        .into();
+        let folders = [
+            "crates/cli",
+            "crates/nicstripe/src",
+            "crates/nicstripe-proto/src",
+            "crates/nicstripe-link/src",
+        ];
         let mut records = 0;
-        while let Some(folder) = folders.pop() {
-            for path in std::fs::read_dir(folder)
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-            {
-                if path.is_dir() {
-                    folders.push(path);
-                    continue;
-                }
-                let text = std::fs::read_to_string(&path).unwrap_or_default();
-                let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
-                for call in product
-                    .split("tracing::")
-                    .skip(1)
-                    .filter_map(|rest| rest.split_once("!("))
-                    .filter(|(level, _)| level.len() < 6)
-                {
-                    let call = call
-                        .1
-                        .split(['\n', ';'])
-                        .next()
-                        .unwrap_or_default()
-                        .split("),")
-                        .next()
-                        .unwrap_or_default();
-                    let is_odd =
-                        call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
-                    assert!(!is_odd, "{}: {call}", path.display());
-                    records += 1;
-                }
+        for (path, text) in sources(&folders) {
+            let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+            let calls = product.split("tracing::").skip(1);
+            let calls = calls.filter_map(|rest| rest.split_once("!("));
+            for (_, call) in calls.filter(|(level, _)| level.len() < 6) {
+                let call = call.split(['\n', ';']).next().unwrap_or_default();
+                let call = call.split("),").next().unwrap_or_default();
+                let is_odd =
+                    call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
+                assert!(!is_odd, "{}: {call}", path.display());
+                records += 1;
             }
         }
         assert!(records > 50, "{records} records found: expected more");

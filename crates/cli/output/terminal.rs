@@ -4,14 +4,12 @@ use std::{
     env,
     fmt::{self, Display},
     io::{self, IsTerminal as _, Write},
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::Arc,
 };
 
 use clap::builder::styling::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
+use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::{
@@ -27,7 +25,7 @@ use crate::failure::Failure;
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
     pub(crate) bars: MultiProgress,
-    format: Arc<AtomicU8>,
+    format: Arc<Mutex<MessageFormat>>,
 }
 
 impl Default for Terminal {
@@ -39,13 +37,12 @@ impl Default for Terminal {
         };
         Self {
             bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
-            format: Arc::new(AtomicU8::new(format as u8)),
+            format: Arc::new(Mutex::new(format)),
         }
     }
 }
 
 impl Terminal {
-    /// Returns true if standard error is a terminal.
     pub(crate) fn is_interactive(&self) -> bool {
         io::stderr().is_terminal()
     }
@@ -83,16 +80,11 @@ impl Terminal {
     }
 
     pub(crate) fn format(&self) -> MessageFormat {
-        match self.format.load(Ordering::Relaxed) {
-            number if number == MessageFormat::Journal as u8 => MessageFormat::Journal,
-            number if number == MessageFormat::Records as u8 => MessageFormat::Records,
-            _ => MessageFormat::Plain,
-        }
+        *self.format.lock()
     }
 
-    /// Sets the format of all later messages.
     pub(crate) fn set_format(&self, format: MessageFormat) {
-        self.format.store(format as u8, Ordering::Relaxed);
+        *self.format.lock() = format;
     }
 
     pub(crate) fn say(&self, line: impl Display) {
@@ -109,25 +101,18 @@ impl Terminal {
     }
 
     /// Prints one line of a result on standard output, above the progress bars.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`stdout::line`].
     pub(crate) fn result(&self, line: impl Display) -> Result<(), Failure> {
         self.bars.suspend(|| stdout::line(line))
     }
 
-    /// Prints the error that ends the command, after `error:`.
     pub(crate) fn error(&self, text: &str) {
         self.labelled(Priority::Error, ERROR, "error:", text);
     }
 
-    /// Prints a problem that does not end the command, after `warning:`.
     pub(crate) fn warning(&self, text: &str) {
         self.labelled(Priority::Warning, WARNING, "warning:", text);
     }
 
-    /// Prints advice on the error or warning before, after `hint:`.
     pub(crate) fn hint(&self, text: &str) {
         self.labelled(Priority::Info, HINT, "hint:", text);
     }
@@ -147,7 +132,6 @@ impl Terminal {
 
 /// Format of messages on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum MessageFormat {
     /// Plain text, for a user.
     Plain,
@@ -184,25 +168,20 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Prints log lines above the progress bars.
 impl<'a> MakeWriter<'a> for Terminal {
-    type Writer = LogWriter<'a>;
+    type Writer = &'a Self;
 
-    fn make_writer(&'a self) -> LogWriter<'a> {
-        LogWriter { terminal: self }
+    fn make_writer(&'a self) -> &'a Self {
+        self
     }
 }
 
-/// Writer of log lines for `tracing_subscriber`, which passes each line in one call.
+/// Prints log lines above the progress bars. `tracing_subscriber` passes each line in one call.
 ///
 /// Never fails, because the subscriber would report the error on the same standard error and panic.
-pub(crate) struct LogWriter<'a> {
-    terminal: &'a Terminal,
-}
-
-impl Write for LogWriter<'_> {
+impl Write for &Terminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.terminal.bars.suspend(|| {
+        self.bars.suspend(|| {
             let _ = io::stderr().write_all(bytes);
         });
         Ok(bytes.len())

@@ -4,3 +4,11 @@ pub(crate) mod presence;
 pub(crate) mod runtime;
 pub(crate) mod signals;
 pub(crate) mod streams;
+
+/// Returns a number of bytes from a file of proc(5), in which it is in kB.
+pub(crate) fn proc_bytes(path: &str, key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}

@@ -35,7 +35,6 @@ fn finish<T>(
     result
 }
 
-/// Builds a runtime that runs all tasks on the calling thread.
 pub(crate) fn local() -> Result<Runtime, Failure> {
     built(Builder::new_current_thread(), 0)
 }

@@ -29,12 +29,10 @@ use tokio::{
 
 use crate::failure::Failure;
 
-/// Checks that standard input was open when the process started.
 pub(crate) fn check_input() -> Result<(), Failure> {
     check(rustix::stdio::raw_stdin(), "standard input")
 }
 
-/// Checks that standard output was open when the process started.
 pub(crate) fn check_output() -> Result<(), Failure> {
     check(rustix::stdio::raw_stdout(), "standard output")
 }

@@ -16,7 +16,6 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// Returns the command line of this process.
     pub(crate) fn of_this_process() -> Self {
         Self {
             words: env::args_os().collect(),
@@ -30,7 +29,6 @@ impl Invocation {
         }
     }
 
-    /// Returns true if the first argument is this subcommand.
     pub(crate) fn is_of(&self, subcommand: &str) -> bool {
         self.words.get(1).is_some_and(|word| word == subcommand)
     }
@@ -106,11 +104,7 @@ impl Invocation {
     /// Returns the `cp` command line with a flag added, the source replaced by `directory`, and the
     /// target replaced by the current directory.
     pub(crate) fn listing(&self, flag: &str, source: &OsStr, directory: &OsStr) -> String {
-        let mut words = self.words.clone();
-        words
-            .iter_mut()
-            .filter(|word| *word == source)
-            .for_each(|word| *word = directory.to_owned());
+        let mut words = self.replaced(source, directory);
         if let Some(target) = words.last_mut() {
             *target = ".".into();
         }
@@ -119,12 +113,21 @@ impl Invocation {
 
     /// Returns the command line with each word that equals `word` replaced by `instead`.
     pub(crate) fn with(&self, word: &OsStr, instead: &OsStr) -> String {
-        let mut words = self.words.clone();
+        join(&self.replaced(word, instead))
+    }
+
+    fn replaced(&self, word: &OsStr, instead: &OsStr) -> Vec<OsString> {
+        let words = self.words.iter();
         words
-            .iter_mut()
-            .filter(|known| *known == word)
-            .for_each(|known| *known = instead.to_owned());
-        join(&words)
+            .map(|known| {
+                if known == word {
+                    instead
+                } else {
+                    known.as_os_str()
+                }
+            })
+            .map(OsStr::to_owned)
+            .collect()
     }
 
     /// Returns the command line without a long option that has this value; `None` if it is absent.
@@ -165,8 +168,6 @@ impl Invocation {
         self.words.iter().position(is_it)
     }
 
-    /// Returns true if `cp` was given `--recursive`, `--archive`, `-r` or `-a`, also in a group of
-    /// letters.
     pub(crate) fn is_recursive(&self) -> bool {
         ["-r", "-a", "--recursive", "--archive"]
             .iter()

@@ -24,9 +24,8 @@ pub(crate) fn trouble(state: &LinkState) -> Option<String> {
     }
 }
 
-/// Formats a number of links: `1 link`, `2 links`.
 pub(crate) fn counted(links: usize) -> String {
-    format!("{links} link{}", if links == 1 { "" } else { "s" })
+    super::counted(links, "link")
 }
 
 /// Returns a warning that packets larger than `through` bytes are dropped on the path, with the

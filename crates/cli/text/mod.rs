@@ -16,6 +16,12 @@ pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     nicstripe::escaped(text.as_ref().as_encoded_bytes())
 }
 
+/// Formats a number of things: `1 link`, `2 links`.
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
 /// Returns a value as text, or a question mark if it is unknown.
 pub(crate) fn known(value: Option<impl Display>) -> String {
     value.map_or_else(|| "?".to_owned(), |value| value.to_string())

@@ -53,7 +53,6 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| QuantityError::Time)
 }
 
-/// Error of parsing a size, rate or time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
     #[error(

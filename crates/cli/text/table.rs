@@ -40,17 +40,16 @@ pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
 }
 
 /// Pads all cells of a column to the widest one, all left-aligned, with two spaces in between.
-pub(crate) fn left_aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+pub(crate) fn left_aligned<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
     let widths = widths(rows);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths);
+    let line = |row: &Row| {
+        let cells = row.as_ref().iter().zip(&widths);
         let padded = cells.map(|(cell, width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
 }
 
-/// Returns the width of each column: that of its widest cell.
 fn widths<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<usize> {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let width = |column: usize| {

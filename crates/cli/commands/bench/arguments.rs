@@ -173,7 +173,6 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Returns true if standard output carries JSON.
     pub(crate) fn is_for_programs(&self) -> bool {
         self.json || self.json_stream
     }
@@ -192,13 +191,11 @@ impl Measure {
         chosen.map(|(_, phase)| phase).collect()
     }
 
-    /// Returns the minimum and maximum number of repeats of each load.
     pub(crate) fn repeats(&self) -> RangeInclusive<u32> {
         self.repeat
             .map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
     }
 
-    /// Returns the requested sweeps without duplicates, in the order of the arguments.
     pub(crate) fn sweeps(&self) -> Vec<SweepKind> {
         let mut kinds = Vec::new();
         for kind in self.sweep.iter().copied().map(SweepKind::from) {
@@ -385,28 +382,24 @@ pub(crate) mod tests {
 
     #[test]
     fn all_loads_are_measured_unless_one_is_asked_for() {
-        assert_eq!(
-            measure(&["nas"]).phases(),
-            [
-                Phase::Idle,
-                Phase::Solo,
-                Phase::Together,
-                Phase::Reverse,
-                Phase::Both
-            ]
-        );
-        assert_eq!(
-            measure(&["nas", "-R"]).phases(),
-            [Phase::Idle, Phase::Reverse]
-        );
-        assert_eq!(
-            measure(&["nas", "--bidir"]).phases(),
-            [Phase::Idle, Phase::Both]
-        );
-        assert_eq!(
-            measure(&["nas", "--bidir", "-R"]).phases(),
-            [Phase::Idle, Phase::Reverse, Phase::Both]
-        );
+        let all = [
+            Phase::Idle,
+            Phase::Solo,
+            Phase::Together,
+            Phase::Reverse,
+            Phase::Both,
+        ];
+        for (words, phases) in [
+            (&["nas"][..], &all[..]),
+            (&["nas", "-R"], &[Phase::Idle, Phase::Reverse]),
+            (&["nas", "--bidir"], &[Phase::Idle, Phase::Both]),
+            (
+                &["nas", "--bidir", "-R"],
+                &[Phase::Idle, Phase::Reverse, Phase::Both],
+            ),
+        ] {
+            assert_eq!(measure(words).phases(), phases);
+        }
     }
 
     #[test]
@@ -447,14 +440,10 @@ pub(crate) mod tests {
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
-        assert_eq!(
-            measure(&["nas", "--assert-floor", "97%"]).assert_floor,
-            Some(0.97)
-        );
-        assert_eq!(
-            measure(&["nas", "--assert-floor", "97.5"]).assert_floor,
-            Some(0.975)
-        );
+        for (typed, floor) in [("97%", 0.97), ("97.5", 0.975)] {
+            let typed = measure(&["nas", "--assert-floor", typed]);
+            assert_eq!(typed.assert_floor, Some(floor));
+        }
     }
 
     #[test]

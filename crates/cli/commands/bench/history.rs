@@ -11,12 +11,11 @@ use nicstripe::{
 };
 
 use super::{
-    outcome::BenchError,
     reading::{Reading, limiter_text, short_id},
     unit::{RateUnit, bytes_a_second, percent},
 };
 use crate::{
-    failure::Failure,
+    failure::{Failure, Fault, exit::Exit},
     output::files,
     text::{known, shown, table::aligned},
 };
@@ -38,16 +37,11 @@ impl History {
 
     /// Stores a report, and deletes the oldest ones above the maximum.
     pub(crate) fn keep(&self, report: &BenchReport) -> Result<(), Failure> {
-        let failed = |source| Failure::Write {
-            path: self.folder.clone(),
-            source,
-        };
+        let failed = Failure::writing(&self.folder);
         fs::create_dir_all(&self.folder).map_err(failed)?;
         let path = self.folder.join(file_name(report));
-        let json = serde_json::to_vec(report).map_err(|error| Failure::Write {
-            path: path.clone(),
-            source: error.into(),
-        })?;
+        let json = serde_json::to_vec(report).map_err(io::Error::from);
+        let json = json.map_err(Failure::writing(&path))?;
         files::replace(&path, &json)?;
         let names = self.names().map_err(failed)?;
         for name in &names[..names.len().saturating_sub(self.most)] {
@@ -58,10 +52,7 @@ impl History {
 
     /// Returns the stored reports, the newest last. Skips files that are not reports.
     pub(crate) fn list(&self) -> Result<Vec<BenchReport>, Failure> {
-        let names = self.names().map_err(|source| BenchError::Read {
-            path: self.folder.clone(),
-            source,
-        })?;
+        let names = self.names().map_err(Fault::reading(&self.folder))?;
         let paths = names.iter().map(|name| self.folder.join(name));
         Ok(paths.filter_map(|path| read(&path).ok()).collect())
     }
@@ -78,11 +69,13 @@ impl History {
         found.retain(|report| begins(&report.id));
         match (found.pop(), found.len()) {
             (Some(report), 0) => Ok(report),
-            (last, others) => Err(BenchError::Unknown {
-                text: shown(&*typed),
-                count: others + last.iter().len(),
+            (last, others) => {
+                let (text, count) = (shown(&*typed), others + last.iter().len());
+                let text = format!(
+                    "{text:?} is neither a file nor the prefix of one report id: {count} match in `nicstripe bench list`"
+                );
+                Err(Fault::new(Exit::Files, text).into())
             }
-            .into()),
         }
     }
 
@@ -142,22 +135,17 @@ fn row(report: &BenchReport) -> [String; 7] {
     ]
 }
 
-fn read(path: &Path) -> Result<BenchReport, BenchError> {
-    let bytes = files::read(path, LARGEST).map_err(|source| BenchError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    let no_report = |source| BenchError::NoReport {
-        path: path.to_owned(),
-        source,
-    };
-    let report = parse(&bytes).map_err(no_report)?;
-    match report.schema == SCHEMA {
-        true => Ok(report),
-        false => Err(no_report(serde::de::Error::custom(format!(
-            "its schema is {:?}, not {SCHEMA:?}",
-            shown(report.schema)
-        )))),
+fn read(path: &Path) -> Result<BenchReport, Fault> {
+    let bytes = files::read(path, LARGEST).map_err(Fault::reading(path))?;
+    let text = format!("{path:?} is not a bench report of this version");
+    let no_report = Fault::new(Exit::Files, text);
+    match parse(&bytes) {
+        Ok(report) if report.schema == SCHEMA => Ok(report),
+        Ok(BenchReport { schema, .. }) => {
+            let why = format!("its schema is {:?}, not {SCHEMA:?}", shown(schema));
+            Err(no_report.because(why))
+        }
+        Err(error) => Err(no_report.because(error)),
     }
 }
 
@@ -221,9 +209,9 @@ mod tests {
         history.keep(&at(2)).unwrap();
         assert_eq!(history.find("00000002".as_ref()).unwrap(), at(2));
         for (text, expected) in [("0000", 2), ("ffff", 0), ("0", 0), ("", 0)] {
-            let error = history.find(text.as_ref()).unwrap_err();
+            let error = history.find(text.as_ref()).unwrap_err().to_string();
             assert!(
-                matches!(error.command(), Some(BenchError::Unknown { count, .. }) if *count == expected),
+                error.contains(&format!(": {expected} match in ")),
                 "{text}: {error}"
             );
         }
@@ -299,18 +287,14 @@ mod tests {
         .unwrap();
         for text in ["", "{}", "[1]", "null", &other, "\n\n"] {
             fs::write(&path, text).unwrap();
+            let error = history.find(&path).unwrap_err().to_string();
             assert!(
-                matches!(
-                    history.find(&path).unwrap_err().command(),
-                    Some(BenchError::NoReport { .. })
-                ),
+                error.ends_with(" is not a bench report of this version"),
                 "{text:.40}"
             );
         }
-        assert!(matches!(
-            history.find(folder.path()).unwrap_err().command(),
-            Some(BenchError::Read { .. })
-        ));
+        let error = history.find(folder.path()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read "), "{error}");
     }
 
     #[test]

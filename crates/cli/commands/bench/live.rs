@@ -73,7 +73,6 @@ impl Live {
         None
     }
 
-    /// Returns the progress bars: the total, and one per loaded link.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let ways = self.load.map_or(1, |(phase, _)| ways(phase));
         let theory: Option<u64> = self.loaded().map(|link| link.facts.theory_bps).sum();
@@ -98,7 +97,6 @@ impl Live {
             .collect()
     }
 
-    /// Returns the progress of the bench in one line.
     pub(crate) fn status(&self) -> String {
         self.before.clone().unwrap_or_else(|| {
             let numbers = self.numbers(self.rate(), None);
@@ -110,7 +108,6 @@ impl Live {
         self.links.iter().filter(|link| link.is_loaded)
     }
 
-    /// Returns the total rate of the loaded links in bits per second.
     fn rate(&self) -> u64 {
         self.loaded().map(Link::rate).sum()
     }

@@ -31,7 +31,6 @@ use self::history::History;
 use crate::{failure::Failure, output::terminal::Terminal, places};
 
 impl Bench {
-    /// Measures the links, or runs `bench list` or `bench compare`.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match &self.stored {
             Some(stored) => stored::run(stored, &History::of(&places::home()?), terminal),

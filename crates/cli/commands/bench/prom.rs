@@ -226,7 +226,6 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Escapes a label value for the Prometheus text format.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")

@@ -41,7 +41,6 @@ impl<'a> Reading<'a> {
             .filter_map(move |phase| Some((phase, self.total(phase)?)))
     }
 
-    /// Returns the total rate of all links in a phase; `None` if it was not measured.
     pub(crate) fn total(self, phase: Phase) -> Option<Spread> {
         let summary = &self.report.summary;
         match phase {
@@ -52,7 +51,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the summary of a link, with its rates and bottleneck.
     pub(crate) fn summary_of(self, link: &BenchLink) -> Option<&'a LinkSummary> {
         self.report
             .summary
@@ -61,7 +59,6 @@ impl<'a> Reading<'a> {
             .find(|summary| summary.link == link.id)
     }
 
-    /// Returns the rate of a link that was loaded alone; `None` if that was not measured.
     pub(crate) fn alone(self, link: &BenchLink) -> Option<Spread> {
         self.summary_of(link)?.alone
     }
@@ -101,7 +98,6 @@ impl<'a> Reading<'a> {
             .min_by_key(|run| median.map_or(0, |median| run.total_bps.abs_diff(median)))
     }
 
-    /// Returns the flows of one link in a run.
     pub(crate) fn flows(self, run: &'a Run, link: &BenchLink) -> impl Iterator<Item = &'a Flow> {
         let id = link.id;
         run.flows.iter().filter(move |flow| flow.link == id)
@@ -128,7 +124,6 @@ impl<'a> Reading<'a> {
         Some(share(self.part(phase, link)?, phase, link.theory_bps?))
     }
 
-    /// Returns the share of the total theoretical rate that all links reached in a phase.
     pub(crate) fn whole_efficiency(self, phase: Phase) -> Option<f64> {
         let theory = self.report.summary.theory_bps?;
         Some(share(self.total(phase)?, phase, theory))
@@ -172,12 +167,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the link with this ID in the report.
     pub(crate) fn link(self, id: u32) -> Option<&'a BenchLink> {
         self.report.links.iter().find(|link| link.id == id)
     }
 
-    /// Returns the name of a link by its ID in the report.
     pub(crate) fn name_of(self, id: u32) -> String {
         self.link(id)
             .map_or_else(|| format!("link {id}"), |link| self.name(link))
@@ -293,7 +286,6 @@ fn spread(rates: &[u64], stable: bool) -> Option<Spread> {
     })
 }
 
-/// Returns the median of the values; `None` if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let n = values.len();
@@ -303,7 +295,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Returns the reason why two reports are not comparable.
 pub(crate) fn obstacle(comparison: &Comparison) -> &str {
     comparison.why.as_deref().unwrap_or("measured differently")
 }
@@ -313,7 +304,6 @@ pub(crate) fn short_id(id: &str) -> String {
     shown(id.chars().take(SHORT_ID).collect::<String>())
 }
 
-/// Returns the name of a phase, for users.
 pub(crate) fn phase_text(phase: Phase) -> &'static str {
     match phase {
         Phase::Idle => "idle",
@@ -325,7 +315,6 @@ pub(crate) fn phase_text(phase: Phase) -> &'static str {
     }
 }
 
-/// Returns the name of a sweep, for users.
 pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::Message => "message sizes",
@@ -336,7 +325,6 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     }
 }
 
-/// Returns the name of a link's bottleneck, for users.
 pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     match limiter {
         Limiter::Cable => "cable",
@@ -352,7 +340,6 @@ pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     }
 }
 
-/// Returns the verdict of a comparison, for users.
 pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Same => "no significant change",
@@ -373,7 +360,6 @@ pub(crate) enum Mood {
 }
 
 impl Mood {
-    /// Assesses the bottleneck of a bench.
     pub(crate) fn of_limiter(limiter: Option<Limiter>) -> Self {
         match limiter {
             Some(Limiter::Cable) => Self::Good,
@@ -390,7 +376,6 @@ impl Mood {
         }
     }
 
-    /// Assesses the share of its theoretical rate that a link reached.
     pub(crate) fn of_efficiency(efficiency: Option<f64>) -> Self {
         match efficiency.is_some_and(|part| part < GOOD_EFFICIENCY) {
             true => Self::Bad,

@@ -9,20 +9,13 @@ use nicstripe::{
     routes::RouteKeeper,
 };
 
-use super::{
-    arguments::Measure,
-    history::History,
-    html,
-    outcome::{self, BenchError},
-    prom,
-    show::Show,
-};
+use super::{arguments::Measure, history::History, html, outcome, prom, show::Show};
 use crate::{
     connect::{
         place::Place,
         setup::{self, Connected, Needs},
     },
-    failure::{Failure, exit::Stop},
+    failure::{Failure, Fault, exit::Stop},
     output::{files, logging, terminal::Terminal},
     places,
     process::{
@@ -31,7 +24,6 @@ use crate::{
     },
 };
 
-/// Runs the bench, and writes the requested outputs.
 pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure> {
     // clap requires HOST unless a report is named.
     let Some(place) = &measure.host else {
@@ -55,10 +47,7 @@ fn begin<'a>(
     measure.links.check()?;
     if let (Some(disk), false) = (&measure.disk, measure.reverse) {
         // A missing file would be noticed only after all links were measured.
-        File::open(&disk.file).map_err(|source| Failure::Source {
-            path: disk.file.clone(),
-            source,
-        })?;
+        File::open(&disk.file).map_err(Failure::opening(&disk.file))?;
     }
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home))?;
@@ -213,7 +202,7 @@ impl<'a> Session<'a> {
 
     /// Checks the report against its baseline first, since a regression says more than a missed
     /// minimum rate.
-    fn check(&self, report: &BenchReport) -> Result<(), BenchError> {
+    fn check(&self, report: &BenchReport) -> Result<(), Fault> {
         report
             .baseline
             .as_ref()
@@ -276,120 +265,45 @@ mod tests {
     #[test]
     fn a_report_goes_to_all_places_and_the_exit_code_says_how_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let (html, prom) = (at("r.html"), at("r.prom"));
-        let words = [
-            "--html",
-            html.to_str().unwrap(),
-            "--prom",
-            prom.to_str().unwrap(),
-            "--assert-floor",
-            "97%",
-        ];
-        assert_eq!(run(folder.path(), &words, samples::good(), None), 0);
-        assert!(fs::read_to_string(&html).unwrap().ends_with("</html>\n"));
-        assert!(
-            fs::read_to_string(&prom)
-                .unwrap()
-                .contains("nicstripe_bench_complete{peer=\"nas\"} 1")
-        );
-        assert_eq!(
-            History::of(&Home::at(folder.path())).list().unwrap().len(),
-            1
-        );
-        assert_eq!(run(folder.path(), &words, samples::shared(), None), 41);
-        assert_eq!(
-            run(folder.path(), &["--no-history"], samples::shared(), None),
-            0
-        );
-        assert_eq!(
-            History::of(&Home::at(folder.path())).list().unwrap().len(),
-            2
-        );
-    }
-
-    #[test]
-    fn slower_than_the_baseline_is_41_and_the_report_says_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let (base, html) = (
-            folder.path().join("base.json"),
-            folder.path().join("r.html"),
-        );
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (html, prom, base) = (path("r.html"), path("r.prom"), path("base.json"));
+        let run = |words: &[&str], report, stop| run(folder.path(), words, report, stop);
+        let kept = || History::of(&Home::at(folder.path())).list().unwrap().len();
+        let text = |path: &str| fs::read_to_string(path).unwrap();
+        let words = ["--html", &html, "--prom", &prom, "--assert-floor", "97%"];
+        assert_eq!(run(&words, samples::good(), None), 0);
+        assert!(text(&html).ends_with("</html>\n"));
+        assert!(text(&prom).contains("nicstripe_bench_complete{peer=\"nas\"} 1"));
+        assert_eq!(kept(), 1);
+        assert_eq!(run(&words, samples::shared(), None), 41);
+        assert_eq!(run(&["--no-history"], samples::shared(), None), 0);
+        assert_eq!(kept(), 2);
         fs::write(&base, serde_json::to_vec(&samples::good()).unwrap()).unwrap();
-        let words = [
-            "--baseline",
-            base.to_str().unwrap(),
-            "--html",
-            html.to_str().unwrap(),
-        ];
-        assert_eq!(run(folder.path(), &words, samples::good(), None), 0);
-        assert_eq!(run(folder.path(), &words, samples::shared(), None), 41);
-        assert!(
-            fs::read_to_string(&html)
-                .unwrap()
-                .contains("SLOWER (significant)")
-        );
-    }
-
-    #[test]
-    fn a_signal_outranks_the_verdict_and_the_partial_report_is_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let html = folder.path().join("r.html");
-        let words = ["--html", html.to_str().unwrap(), "--assert-floor", "97%"];
-        assert_eq!(
-            run(
-                folder.path(),
-                &words,
-                samples::partial(),
-                Some(Stop::Interrupt)
-            ),
-            130
-        );
-        assert!(fs::read_to_string(&html).unwrap().contains("Incomplete"));
-        assert_eq!(
-            run(
-                folder.path(),
-                &words,
-                samples::partial(),
-                Some(Stop::Terminate)
-            ),
-            143
-        );
+        let words = ["--baseline", &base, "--html", &html];
+        assert_eq!(run(&words, samples::good(), None), 0);
+        assert_eq!(run(&words, samples::shared(), None), 41);
+        assert!(text(&html).contains("SLOWER (significant)"));
+        // A signal outranks the verdict, and the partial report is written.
+        let words = ["--html", &html, "--assert-floor", "97%"];
+        for (stop, code) in [(Stop::Interrupt, 130), (Stop::Terminate, 143)] {
+            assert_eq!(run(&words, samples::partial(), Some(stop)), code);
+            assert!(text(&html).contains("Incomplete"));
+        }
     }
 
     #[test]
     fn what_cannot_work_is_found_before_anything_is_measured() {
         let folder = tempfile::tempdir().unwrap();
-        let none = folder.path().join("none/r.html");
-        assert_eq!(
-            run(
-                folder.path(),
-                &["--html", none.to_str().unwrap()],
-                samples::good(),
-                None
-            ),
-            11
-        );
-        assert_eq!(
-            run(
-                folder.path(),
-                &["--baseline", "ffffffff"],
-                samples::good(),
-                None
-            ),
-            11
-        );
-        let no_report = folder.path().join("x.json");
-        fs::write(&no_report, "{}").unwrap();
-        assert_eq!(
-            run(
-                folder.path(),
-                &["--baseline", no_report.to_str().unwrap()],
-                samples::good(),
-                None
-            ),
-            11
-        );
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        fs::write(path("x.json"), "{}").unwrap();
+        for words in [
+            ["--html", &path("none/r.html")],
+            ["--baseline", "ffffffff"],
+            ["--baseline", &path("x.json")],
+        ] {
+            let code = run(folder.path(), &words, samples::good(), None);
+            assert_eq!(code, 11, "{words:?}");
+        }
     }
 
     #[test]

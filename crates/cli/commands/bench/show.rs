@@ -28,7 +28,6 @@ pub(crate) struct Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    /// Starts the output of a bench of `host`.
     pub(crate) fn new(terminal: &'a Terminal, measure: &'a Measure, host: &str) -> Self {
         let is_silent = measure.quiet || measure.plain || measure.is_for_programs();
         let has_bars = terminal.is_interactive() && !is_silent;
@@ -67,10 +66,6 @@ impl<'a> Show<'a> {
     }
 
     /// Prints the report as JSON, as one line or as a table.
-    ///
-    /// # Errors
-    ///
-    /// Standard output cannot be written.
     pub(crate) fn report(mut self, report: &BenchReport) -> Result<(), Failure> {
         self.end_bars();
         match (self.measure.is_for_programs(), self.measure.quiet) {
@@ -92,7 +87,6 @@ impl<'a> Show<'a> {
         self.print_last(&line)
     }
 
-    /// Prints the document that ends the stream of events.
     fn print_last(self, document: &impl Serialize) -> Result<(), Failure> {
         self.stream.map_or(Ok(()), EventStream::finish)?;
         print_document(document)

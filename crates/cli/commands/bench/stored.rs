@@ -101,7 +101,6 @@ fn side_by_side(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     aligned(heads, rows)
 }
 
-/// Returns the row of one value in the earlier and in the later report.
 fn row(name: String, before: Option<f64>, after: Option<f64>) -> [String; 4] {
     let number = |value: Option<f64>| known(value.map(|value| format!("{value:.1}")));
     let change = match (before, after) {

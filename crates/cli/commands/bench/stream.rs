@@ -62,8 +62,6 @@ pub(crate) fn fields(event: &BenchEvent) -> Option<Object> {
     })
 }
 
-/// Name and version of the schema. The version is raised when a field or event is removed or
-/// changes its meaning, not for a new one.
 pub(crate) const SCHEMA: &str = "nicstripe-bench-event/1";
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ pub(crate) fn lines(reading: Reading<'_>, wide: bool) -> Vec<String> {
         .collect()
 }
 
-/// Returns the conclusions of a sweep as one line.
 fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
     let dropouts = sweep.points.iter().filter(|point| point.dropout);
     let dropouts: Vec<String> = dropouts.filter_map(|point| point.size).map(size).collect();
@@ -150,12 +149,10 @@ fn remark(sweep: &Sweep, point: &SweepPoint) -> &'static str {
     }
 }
 
-/// Returns the swept value of a point as text, or that the kernel chose it.
 fn requested(kind: SweepKind, value: Option<u64>) -> String {
     value.map_or_else(|| "kernel default".to_owned(), |value| name(kind, value))
 }
 
-/// Returns a swept value as text: a size, or a number of connections.
 fn name(kind: SweepKind, value: u64) -> String {
     match kind {
         SweepKind::Mtu => format!("{value} B"),

@@ -262,7 +262,6 @@ fn cell_of(reading: Reading<'_>, bps: u64, range: &str, wide: bool) -> String {
     }
 }
 
-/// Returns true if any load of the report was repeated.
 fn has_ranges(reading: Reading<'_>) -> bool {
     reading.report.runs.iter().any(|run| run.repeat > 1)
 }

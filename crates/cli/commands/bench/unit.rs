@@ -27,12 +27,10 @@ impl RateUnit {
         }
     }
 
-    /// Converts a rate in bits per second to this unit.
     pub(crate) fn of(self, bps: u64) -> f64 {
         bps as f64 / self.bits()
     }
 
-    /// Returns the number of bits per second in one unit.
     pub(crate) fn bits(self) -> f64 {
         match self {
             Self::Megabits => 1e6,
@@ -40,7 +38,6 @@ impl RateUnit {
         }
     }
 
-    /// Formats a rate in bits per second as a number in this unit.
     pub(crate) fn text(self, bps: u64) -> String {
         match self {
             Self::Megabits => format!("{:.1}", self.of(bps)),
@@ -48,7 +45,6 @@ impl RateUnit {
         }
     }
 
-    /// Formats a rate in bits per second as a number with this unit.
     pub(crate) fn rate(self, bps: u64) -> String {
         format!("{} {}", self.text(bps), self.name())
     }

@@ -1,21 +1,26 @@
 //! Temporary directories of the demo's two hosts, and their cleanup.
 
 use std::{
-    env,
+    env, error,
     fs::{self, DirEntry, File},
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-use nicstripe::trust::{Home, Identity, Peers, PublicKey, PublicLine};
+use nicstripe::trust::{Home, Identity, Peers, PeersError, PublicKey, PublicLine};
 use rustix::{
     fs::{FlockOperation, flock},
     process::geteuid,
 };
 use tempfile::TempDir;
 
-use super::error::DemoError;
+use super::failed;
+use crate::{
+    failure::{Fault, exit::Exit},
+    process::proc_bytes,
+    text::quantity::Size,
+};
 
 /// Temporary directories of the demo: the keys and peers files of both hosts, the sample and the
 /// received file.
@@ -29,7 +34,8 @@ pub(super) struct Folders {
 
 impl Folders {
     /// Creates the directories on a file system with `room` bytes free, in memory if possible.
-    pub(super) fn make(room: u64) -> Result<Self, DemoError> {
+    pub(super) fn make(room: u64) -> Result<Self, Fault> {
+        let failed = failed::<io::Error>(NO_FOLDERS);
         sweep(Path::new(MEMORY));
         sweep(&env::temp_dir());
         let parent = parent_for(room)?;
@@ -43,19 +49,18 @@ impl Folders {
         let folders = Self { base, _lock: lock };
         fs::create_dir(folders.received()).map_err(failed)?;
         let (near, far) = (folders.home("a"), folders.home("b"));
-        let near_key = Identity::load_or_create(&near.identity_file())?.public_key();
-        let far_key = Identity::load_or_create(&far.identity_file())?.public_key();
-        trust(&near, far_key, "b")?;
-        trust(&far, near_key, "a")?;
+        let key = |home: &Home| Identity::load_or_create(&home.identity_file());
+        let near_key = key(&near).map_err(untold)?.public_key();
+        let far_key = key(&far).map_err(untold)?.public_key();
+        trust(&near, far_key, "b").map_err(untold)?;
+        trust(&far, near_key, "a").map_err(untold)?;
         Ok(folders)
     }
 
-    /// Returns the `NICSTRIPE_HOME` directory of a host.
     pub(super) fn home(&self, host: &str) -> Home {
         Home::at(self.base.path().join(host))
     }
 
-    /// Returns the path of the generated file that the demo copies.
     pub(super) fn sample(&self) -> PathBuf {
         self.base.path().join("sample.bin")
     }
@@ -65,26 +70,23 @@ impl Folders {
     }
 
     /// Deletes the received file, and the sample if given, to free their space for the next copy.
-    pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
+    pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), Fault> {
         fs::remove_dir_all(self.received())
             .and_then(|()| fs::create_dir(self.received()))
             .and_then(|()| sample.map_or(Ok(()), fs::remove_file))
-            .map_err(failed)
+            .map_err(failed(NO_FOLDERS))
     }
 }
 
-fn failed(source: io::Error) -> DemoError {
-    DemoError::Setup {
-        what: "cannot create the demo's folders",
-        source,
-    }
+/// Returns an error of the library about the demo's own files, whose exit code would mislead.
+fn untold(error: impl error::Error) -> Fault {
+    Fault::new(Exit::Failed, nicstripe::chain(&error))
 }
 
-fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
+fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), PeersError> {
     Peers::edit(&home.peers_file(), |peers| {
         peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ())
-    })?;
-    Ok(())
+    })
 }
 
 /// Removes the directories of killed demos: those of this user whose lock is free.
@@ -115,17 +117,26 @@ fn is_left_over(entry: &DirEntry) -> bool {
 
 /// Returns a directory on a file system with `room` bytes free: in memory if possible, so that the
 /// demo does not measure a disk.
-fn parent_for(room: u64) -> Result<PathBuf, DemoError> {
+fn parent_for(room: u64) -> Result<PathBuf, Fault> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
     if free_in(memory).is_some_and(|free| free >= needed)
-        && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY)
+        && proc_bytes("/proc/meminfo", "MemAvailable:")
+            .is_some_and(|free| free >= needed + SPARE_MEMORY)
     {
         return Ok(memory.to_owned());
     }
     let path = env::temp_dir();
     match free_in(&path) {
-        Some(free) if free < needed => Err(DemoError::Room { needed, path, free }),
+        Some(free) if free < needed => Err(Fault::new(
+            Exit::Failed,
+            format!(
+                "{} of free space are needed, {} has {}: expected a smaller --size",
+                Size(needed),
+                path.display(),
+                Size(free)
+            ),
+        )),
         _ => Ok(path),
     }
 }
@@ -135,19 +146,10 @@ fn free_in(path: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
-/// Returns the bytes of memory available without swapping: `MemAvailable` of proc_meminfo(5).
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 /// Mount point of Linux's in-memory file system.
 const MEMORY: &str = "/dev/shm";
 
+const NO_FOLDERS: &str = "cannot create the demo's folders";
 const PREFIX: &str = "nicstripe-demo-";
 const LOCK: &str = "lock";
 

@@ -4,13 +4,12 @@
 //! [`stage`] provides the hosts, [`folders`] their directories, [`sample`] the file to copy and
 //! [`round`] one copy with its daemon. This module runs the rounds and prints the results.
 
-mod error;
 mod folders;
 mod round;
 mod sample;
 mod stage;
 
-use std::{fs, io, path::PathBuf};
+use std::{error, fs, io, path::PathBuf};
 
 use clap::{Args, builder::styling::Style};
 
@@ -21,10 +20,13 @@ use self::{
     stage::{Isolation, Stage},
 };
 use crate::{
-    failure::Failure,
+    failure::{Failure, Fault, exit::Exit},
     output::{stdout, terminal::Terminal},
     process::{runtime, signals::Signals},
-    text::quantity::{Size, parse_size},
+    text::{
+        counted,
+        quantity::{Size, parse_size},
+    },
 };
 
 /// Copy a file between two hosts inside this machine, over 2 and then 4 gigabit cables
@@ -104,15 +106,20 @@ impl Demo {
             None => Sample::make(path, size),
         });
         let made = made.await.map_err(io::Error::other);
-        Ok(made.map_err(sample::failed)??)
+        Ok(made.map_err(failed("cannot create the file to copy"))??)
     }
+}
+
+/// Returns the wrapper of errors of a part of the demo.
+fn failed<E: error::Error + Send + Sync + 'static>(text: &str) -> impl Fn(E) -> Fault + Copy {
+    move |error| Fault::new(Exit::Failed, text).because(error)
 }
 
 fn heading(cables: usize, sample: &Sample) -> String {
     let bold = Style::new().bold();
-    let plural = if cables == 1 { "" } else { "s" };
     format!(
-        "{bold}{cables} cable{plural}{bold:#}: {} of {}",
+        "{bold}{}{bold:#}: {} of {}",
+        counted(cables, "cable"),
         Size(sample.size),
         sample.origin
     )

@@ -16,13 +16,13 @@ use tokio::{
 };
 
 use super::{
-    error::DemoError,
+    failed,
     folders::Folders,
     sample::{Sample, digest_of},
     stage::Stage,
 };
 use crate::{
-    failure::Failure,
+    failure::{Failure, Fault, exit::Exit},
     output::{stdout, terminal::Terminal},
     text::quantity::{Size, Speed},
 };
@@ -68,16 +68,12 @@ impl Round<'_> {
         let report = copied.inspect_err(|_| daemon.print_all(terminal))?;
 
         let received = self.folders.received().join(self.sample.file_name());
-        let digest = digest_of(&received).map_err(|source| DemoError::File {
-            path: received,
-            source,
-        })?;
-        if digest != self.sample.digest {
-            return Err(DemoError::Digest {
-                sent: self.sample.digest,
-                received: digest,
-            }
-            .into());
+        let (sent, digest) = (self.sample.digest, digest_of(&received)?);
+        if digest != sent {
+            let text = format!(
+                "the received file differs from the sent one: BLAKE3 {sent} sent, {digest} received"
+            );
+            return Err(Fault::new(Exit::Digest, text).into());
         }
         let cables = match (before, after) {
             (Some(before), Some(after)) => counted(&before, &after),
@@ -98,7 +94,7 @@ impl Round<'_> {
     }
 
     /// Runs `nicstripe cp`, which draws its own progress bars, and returns its report.
-    async fn copy(&self, terminal: &Terminal) -> Result<Report, DemoError> {
+    async fn copy(&self, terminal: &Terminal) -> Result<Report, Fault> {
         let progress = match terminal.is_interactive() {
             true => "always",
             false => "never",
@@ -110,38 +106,31 @@ impl Round<'_> {
         command
             .arg(&self.sample.path)
             .arg(format!("{}:", self.stage.daemon_address()));
-        let failed = |source| DemoError::Start {
-            command: "cp",
-            source,
-        };
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let not_started = failed("cannot start nicstripe cp");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(not_started)?;
         let mut json = Vec::new();
         if let Some(stdout) = &mut child.stdout {
-            stdout.read_to_end(&mut json).await.map_err(failed)?;
+            stdout.read_to_end(&mut json).await.map_err(not_started)?;
         }
-        let status = child.wait().await.map_err(failed)?;
-        match status.success() {
-            true => serde_json::from_slice(&json).map_err(DemoError::Report),
-            false => Err(DemoError::Copy {
-                cables: self.stage.cables(),
-                status,
-            }),
+        let status = child.wait().await.map_err(not_started)?;
+        if !status.success() {
+            // `cp` has printed its error.
+            let cables = self.stage.cables();
+            let text = format!("the copy over {cables} cables failed: {status}");
+            return Err(Fault::new(Exit::Failed, text));
         }
+        serde_json::from_slice(&json).map_err(failed("the copy's report cannot be read"))
     }
 
     /// Returns a nicstripe command that runs in a host. It gets its own process group, so that only
     /// the demo receives the signals of the terminal.
-    fn nicstripe(
-        &self,
-        host: Host,
-        command: &'static str,
-        home: &str,
-    ) -> Result<Command, DemoError> {
+    fn nicstripe(&self, host: Host, command: &'static str, home: &str) -> Result<Command, Fault> {
         use std::os::unix::process::CommandExt as _;
-        let mut process = self
-            .stage
-            .nicstripe(host)
-            .map_err(|source| DemoError::Start { command, source })?;
+        let process = self.stage.nicstripe(host);
+        let mut process = process.map_err(failed(&format!("cannot start nicstripe {command}")))?;
         process
             .arg(command)
             .env("NICSTRIPE_HOME", self.folders.home(home).config())
@@ -177,11 +166,8 @@ struct Daemon {
 
 impl Daemon {
     /// Starts the daemon, and returns once it listens.
-    async fn start(round: &Round<'_>) -> Result<Self, DemoError> {
-        let failed = |source| DemoError::Start {
-            command: "serve",
-            source,
-        };
+    async fn start(round: &Round<'_>) -> Result<Self, Fault> {
+        let failed = failed("cannot start nicstripe serve");
         let mut command = round.nicstripe(Host::B, "serve", "b")?;
         command
             .arg("--root")
@@ -203,9 +189,10 @@ impl Daemon {
         };
         match timeout(START_TIMEOUT, daemon.listens()).await {
             Ok(true) => Ok(daemon),
-            _ => Err(DemoError::Daemon {
-                said: daemon.said.join("; "),
-            }),
+            _ => {
+                let text = format!("the daemon does not listen: {}", daemon.said.join("; "));
+                Err(Fault::new(Exit::Failed, text))
+            }
         }
     }
 
@@ -239,7 +226,6 @@ impl Daemon {
         }
     }
 
-    /// Prints all output of the daemon, to diagnose a failure.
     fn print_all(&self, terminal: &Terminal) {
         self.said
             .iter()
@@ -248,7 +234,6 @@ impl Daemon {
 }
 
 impl Outcome {
-    /// Returns the outcome of the copy as lines.
     pub(super) fn lines(&self, cables: usize) -> Vec<String> {
         let mut lines = vec![self.got()];
         let total: u64 = self.cables.iter().map(|(_, bytes, _)| bytes).sum();

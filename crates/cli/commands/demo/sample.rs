@@ -9,8 +9,11 @@ use std::{
 
 use nicstripe::Digest;
 
-use super::error::DemoError;
-use crate::text::shown;
+use super::failed;
+use crate::{
+    failure::{Fault, exit::Exit},
+    text::shown,
+};
 
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -24,13 +27,9 @@ pub(super) struct Sample {
 
 impl Sample {
     /// Describes an existing file, which the user named.
-    pub(super) fn of(path: PathBuf) -> Result<Self, DemoError> {
-        let read =
-            || -> io::Result<(u64, Digest)> { Ok((fs::metadata(&path)?.len(), digest_of(&path)?)) };
-        let (size, digest) = read().map_err(|source| DemoError::File {
-            path: path.clone(),
-            source,
-        })?;
+    pub(super) fn of(path: PathBuf) -> Result<Self, Fault> {
+        let metadata = fs::metadata(&path).map_err(failed(&format!("cannot read {path:?}")))?;
+        let (size, digest) = (metadata.len(), digest_of(&path)?);
         let origin = shown(&path);
         Ok(Self {
             path,
@@ -42,7 +41,8 @@ impl Sample {
 
     /// Builds a file of `size` bytes by concatenating this program, the Rust toolchain and the
     /// system's programs and libraries.
-    pub(super) fn make(path: PathBuf, size: u64) -> Result<Self, DemoError> {
+    pub(super) fn make(path: PathBuf, size: u64) -> Result<Self, Fault> {
+        let failed = failed("cannot create the file to copy");
         let mut writer = SampleWriter::create(&path, size).map_err(failed)?;
         while writer.missing > 0 {
             let before = writer.missing;
@@ -51,7 +51,8 @@ impl Sample {
                 .try_for_each(|source| writer.take(source))
                 .map_err(failed)?;
             if writer.missing == before {
-                return Err(DemoError::NothingToRead);
+                let text = "no readable file to build the sample from: expected --file";
+                return Err(Fault::new(Exit::Failed, text));
             }
         }
         let digest = Digest(*writer.hasher.finalize().as_bytes());
@@ -67,14 +68,6 @@ impl Sample {
     pub(super) fn file_name(&self) -> PathBuf {
         let name = self.path.file_name();
         name.map_or_else(|| self.path.clone(), PathBuf::from)
-    }
-}
-
-/// Returns the error of building a file to copy.
-pub(super) fn failed(source: io::Error) -> DemoError {
-    DemoError::Setup {
-        what: "cannot create the file to copy",
-        source,
     }
 }
 
@@ -147,10 +140,13 @@ fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
-pub(super) fn digest_of(path: &Path) -> io::Result<Digest> {
+pub(super) fn digest_of(path: &Path) -> Result<Digest, Fault> {
     let mut hasher = blake3::Hasher::new();
-    let mut source = BufReader::with_capacity(BUFFER, File::open(path)?);
-    io::copy(&mut source, &mut hasher)?;
+    let mut read = || {
+        let mut source = BufReader::with_capacity(BUFFER, File::open(path)?);
+        io::copy(&mut source, &mut hasher)
+    };
+    read().map_err(failed(&format!("cannot read {path:?}")))?;
     Ok(Digest(*hasher.finalize().as_bytes()))
 }
 

@@ -10,7 +10,8 @@ use std::{
 use nicstripe::{BitRate, DEFAULT_PORT, chain};
 use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec, gain_access};
 
-use super::error::DemoError;
+use super::failed;
+use crate::failure::Fault;
 
 /// Separation of the demo's two hosts: by network namespaces if this machine allows them.
 #[derive(Debug)]
@@ -62,12 +63,12 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Creates the two hosts and `cables` cables between them.
-    pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, DemoError> {
+    pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, Fault> {
         match ground {
             Isolation::Lab => {
                 let links = vec![LinkSpec::gigabit(); cables];
-                Ok(Self::Lab(Lab::builder().links(links).build()?))
+                let lab = Lab::builder().links(links).build();
+                Ok(Self::Lab(lab.map_err(failed(NO_LAB))?))
             }
             Isolation::Loopback { .. } => {
                 let cables = u8::try_from(cables).unwrap_or(u8::MAX);
@@ -84,7 +85,6 @@ impl Stage {
         }
     }
 
-    /// Returns a command that runs this program in a host.
     pub(super) fn nicstripe(&self, host: Host) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {
@@ -141,11 +141,12 @@ impl Stage {
 
     /// Returns the kernel's byte counters by cable name; `None` on loopback, which has no interface
     /// per cable.
-    pub(super) fn counters(&self) -> Result<Option<Vec<(String, LinkCounters)>>, DemoError> {
+    pub(super) fn counters(&self) -> Result<Option<Vec<(String, LinkCounters)>>, Fault> {
         let Self::Lab(lab) = self else {
             return Ok(None);
         };
-        let counters = lab.counters()?.into_iter().enumerate();
+        let counters = lab.counters().map_err(failed(NO_LAB))?;
+        let counters = counters.into_iter().enumerate();
         let named = counters.map(|(link, counters)| (lab.interface(link), counters));
         Ok(Some(named.collect()))
     }
@@ -162,13 +163,12 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
 }
 
 /// Returns a free TCP port for the daemon, tested with `bind`: the default port, otherwise any.
-fn free_port(bind: impl Fn(u16) -> io::Result<u16>) -> Result<u16, DemoError> {
+fn free_port(bind: impl Fn(u16) -> io::Result<u16>) -> Result<u16, Fault> {
     let port = bind(DEFAULT_PORT).or_else(|_| bind(0));
-    port.map_err(|source| DemoError::Setup {
-        what: "no free port for the demo's daemon",
-        source,
-    })
+    port.map_err(failed("no free port for the demo's daemon"))
 }
+
+const NO_LAB: &str = "cannot create the demo's hosts and cables";
 
 /// Binds a port of host B for a moment, and returns its number.
 fn bind(port: u16) -> io::Result<u16> {

@@ -51,16 +51,12 @@ pub(crate) struct Discover {
 }
 
 impl Discover {
-    /// Searches for daemons, and prints those that answered.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let started_at = Instant::now();
         let json = self.json;
         let result = self.search(terminal);
         if json {
-            let invocation = Invocation::of_this_process();
-            let failure = result.as_ref().err();
-            let hint = failure.and_then(|failure| failure.hint(&invocation));
-            let printed = print_document(&document(&result, started_at.elapsed(), hint));
+            let printed = print_document(&document(&result, started_at.elapsed()));
             // A failed search outranks failed output.
             return result.and(printed);
         }
@@ -85,18 +81,14 @@ impl Discover {
     }
 }
 
-/// Returns the printed table of discovered daemons: a header, and one line per daemon and cable.
 fn table(answers: &[DiscoveredPeer]) -> Vec<String> {
     if answers.is_empty() {
         return Vec::new();
     }
     let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
-    left_aligned(
-        &[titles]
-            .into_iter()
-            .chain(answers.iter().map(row))
-            .collect::<Vec<_>>(),
-    )
+    let mut rows = vec![titles];
+    rows.extend(answers.iter().map(row));
+    left_aligned(&rows)
 }
 
 fn row(peer: &DiscoveredPeer) -> [String; 6] {
@@ -135,11 +127,9 @@ fn advise(answers: &[DiscoveredPeer], terminal: &Terminal) {
         );
     }
     let program = Invocation::of_this_process().program();
-    for stranger in answers
-        .chunk_by(|one, other| one.key == other.key)
-        .filter_map(|cables| cables.first())
-        .filter(|one| !one.trusted)
-    {
+    let peers = answers.chunk_by(|one, other| one.key == other.key);
+    let firsts = peers.filter_map(|cables| cables.first());
+    for stranger in firsts.filter(|one| !one.trusted) {
         let add = format!(
             "{program} trust add {} --name NAME",
             quoted(stranger.key.to_string())

@@ -4,7 +4,6 @@ use nicstripe_doctor::{Case, Diagnosis, Finding, rule};
 
 use crate::output::json::Object;
 
-/// Returns the document of `nicstripe doctor --json`.
 pub(super) fn of(case: &Case, diagnosis: &Diagnosis) -> Object {
     let names = std::iter::once(&case.here).chain(&case.there);
     let names: Vec<&str> = names

@@ -4,7 +4,6 @@ use nicstripe_doctor::rule;
 
 use crate::{failure::Failure, output::stdout};
 
-/// Prints a rule: its meaning, facts, threshold and source.
 pub(super) fn print(id: u8) -> Result<(), Failure> {
     let Some(rule) = rule(id) else {
         return Ok(());

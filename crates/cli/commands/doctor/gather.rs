@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe::{
-    Client, ClientBuilder, LinkFailure, LinkState as PathState, LinkSurvey, RoutePolicy,
+    Client, LinkFailure, LinkState as PathState, LinkSurvey,
     bench::{BenchEvent, BenchPlan, Phase},
 };
 use nicstripe_doctor::{Case, LinkFacts, LinkState, Machine};
@@ -14,12 +14,9 @@ use nicstripe_link::facts::{Facts, Recorded};
 
 use super::Doctor;
 use crate::{
-    connect::{
-        place::Place,
-        setup::{self, Needs},
-    },
+    connect::{place::Place, setup::Needs},
     failure::Failure,
-    output::terminal::Terminal,
+    output::{json::micros, terminal::Terminal},
     process::runtime,
     text::shown,
 };
@@ -27,10 +24,7 @@ use crate::{
 /// Gathers all that the options permit.
 pub(super) fn case(doctor: &Doctor, terminal: &Terminal) -> Result<Case, Failure> {
     if let Some(root) = &doctor.root {
-        let recorded = Recorded::open(root).map_err(|source| Failure::Source {
-            path: root.clone(),
-            source,
-        })?;
+        let recorded = Recorded::open(root).map_err(Failure::opening(root))?;
         return Ok(Case {
             here: Facts::read(&recorded).into(),
             ..Case::default()
@@ -49,7 +43,7 @@ fn alone() -> Case {
     let later = own();
     Case {
         here: Machine {
-            idle: Some((later, micros(began))),
+            idle: Some((later, micros(began.elapsed()))),
             ..facts.into()
         },
         ..Case::default()
@@ -57,9 +51,7 @@ fn alone() -> Case {
 }
 
 async fn with_peer(doctor: &Doctor, place: &Place, terminal: &Terminal) -> Result<Case, Failure> {
-    let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
-    let needs = Needs::default();
-    let connected = setup::connect(place, &doctor.links, &needs, adapt, setup::say).await?;
+    let connected = doctor.links.connect(place, &Needs::default()).await?;
     let examined = examined(doctor, place, &connected.client, terminal).await;
     connected.close().await;
     examined
@@ -78,8 +70,8 @@ async fn examined(
         Instant::now(),
     );
     tokio::time::sleep(IDLE).await;
-    let (later, later_there) = (own_soon().await, told_again(client).await);
-    let elapsed = micros(began);
+    let (later, later_there) = (own_soon().await, client.facts().await.ok());
+    let elapsed = micros(began.elapsed());
     let mut case = Case {
         here: Machine {
             idle: Some((later, elapsed)),
@@ -130,7 +122,7 @@ async fn measure(
     case.bench = Some(bench.finish().await?);
     case.here.loaded = Some(own_soon().await);
     if let Some(there) = &mut case.there {
-        there.loaded = told_again(client).await;
+        there.loaded = client.facts().await.ok();
     }
     Ok(())
 }
@@ -201,10 +193,6 @@ async fn told(client: &Client, terminal: &Terminal) -> Option<Facts> {
     }
 }
 
-async fn told_again(client: &Client) -> Option<Facts> {
-    client.facts().await.ok()
-}
-
 fn own() -> Facts {
     Facts {
         version: Some(env!("CARGO_PKG_VERSION").into()),
@@ -215,10 +203,6 @@ fn own() -> Facts {
 /// Like [`own`], off the runtime: a driver may be slow.
 async fn own_soon() -> Facts {
     tokio::task::spawn_blocking(own).await.unwrap_or_default()
-}
-
-fn micros(began: Instant) -> u64 {
-    began.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// Time between two readings, in which traffic of others shows.

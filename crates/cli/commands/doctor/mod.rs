@@ -15,13 +15,14 @@ mod snapshots;
 use std::path::PathBuf;
 
 use clap::Args;
-use nicstripe_doctor::{Case, Diagnosis, Finding, Severity, Snapshot, examine, rule};
+use nicstripe_doctor::{Snapshot, examine, rule};
 
 use crate::{
     commands::bench::arguments::parse_disk,
     connect::{arguments::LinkArgs, place::Place},
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::{json::print_document, logging, terminal::Terminal},
+    text::counted,
 };
 
 /// Find out why the cables carry less than they could: the cause, the evidence, the cure
@@ -83,7 +84,6 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Examines the machines, and prints the diagnosis.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(id) = self.explain {
             return explain::print(id);
@@ -106,29 +106,12 @@ impl Doctor {
             true => print_document(&document::of(&case, &diagnosis))?,
             false => show::print(&case, &diagnosis, self.all || !self.rule.is_empty())?,
         }
-        match faults(&diagnosis) {
+        match diagnosis.findings.iter().filter(quote::is_fault).count() {
             0 => Ok(()),
-            count => Err(Found { count }.into()),
+            count => {
+                Err(Fault::new(Exit::Found, format!("{} found", counted(count, "fault"))).into())
+            }
         }
-    }
-}
-
-/// Returns the number of findings that cost rate, or are likely to.
-fn faults(diagnosis: &Diagnosis) -> usize {
-    let is_fault = |finding: &&Finding| finding.severity <= Severity::Warning;
-    diagnosis.findings.iter().filter(is_fault).count()
-}
-
-/// Doctor found faults.
-#[derive(Debug, thiserror::Error)]
-#[error("{count} {} found", if *count == 1 { "fault" } else { "faults" })]
-struct Found {
-    count: usize,
-}
-
-impl CommandError for Found {
-    fn exit(&self) -> Exit {
-        Exit::Found
     }
 }
 
@@ -143,8 +126,3 @@ Exit codes:
   0   no fault found
   42  a fault was found: BAD or WARN
   others as for cp";
-
-/// Returns true if the facts of the case name any cable.
-fn has_links(case: &Case) -> bool {
-    !case.links.is_empty()
-}

@@ -7,22 +7,14 @@ use crate::text::{shown, table::left_aligned};
 
 /// Returns the lines of the picture: the links to the peer, or the cards of this machine.
 pub(super) fn lines(case: &Case) -> Vec<String> {
-    match super::has_links(case) {
+    let rows: Vec<_> = match case.links.is_empty() {
+        false => case.links.iter().map(|link| row(case, link)).collect(),
         true => {
-            let rows: Vec<_> = case.links.iter().map(|link| row(case, link)).collect();
-            left_aligned(&rows)
+            let cards = case.here.facts.interfaces.iter();
+            cards.filter(|one| is_shown(one)).map(card).collect()
         }
-        false => {
-            let cards = case
-                .here
-                .facts
-                .interfaces
-                .iter()
-                .filter(|one| is_shown(one));
-            let rows: Vec<_> = cards.map(card).collect();
-            left_aligned(&rows)
-        }
-    }
+    };
+    left_aligned(&rows)
 }
 
 fn row(case: &Case, link: &LinkFacts) -> [String; 3] {

@@ -95,17 +95,16 @@ fn case_of(survey: &LinkSurvey, port: Option<u16>) -> Case {
     }
 }
 
-/// Returns a finding with the command that explains it.
 fn line(finding: &Finding) -> String {
     format!("{}: {}", shown(&finding.sentence), command(finding))
 }
 
-/// Returns the command that explains a finding.
 pub(crate) fn command(finding: &Finding) -> String {
     format!("nicstripe doctor --explain {}", finding.rule)
 }
 
-fn is_fault(finding: &&Finding) -> bool {
+/// Returns true if a finding costs rate, or is likely to.
+pub(super) fn is_fault(finding: &&Finding) -> bool {
     finding.severity <= Severity::Warning
 }
 

@@ -2,12 +2,12 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::unix::ffi::OsStrExt as _,
 };
 
 use nicstripe::{Client, Kind, Name, Stat};
 
-use super::{Wishes, error::LsError, show::Listed};
+use super::{Wishes, show::Listed};
 use crate::{
     connect::{
         globs::names_of,
@@ -15,8 +15,8 @@ use crate::{
         place::Place,
         setup::Connected,
     },
-    failure::Failure,
-    text::{shown, spelling::nearest},
+    failure::{Failure, Fault, exit::Exit},
+    text::{invocation::Invocation, shown, spelling::nearest},
 };
 
 /// Arguments that name the same machine.
@@ -44,17 +44,20 @@ pub(super) fn groups(paths: &[OsString]) -> Result<Vec<Group>, Failure> {
 
 /// Returns an argument with a colon after a host alone, and the place that it names.
 pub(super) fn remote(typed: &OsStr) -> Result<(OsString, Remote), Failure> {
-    let with_colon = match Location::parse(typed)? {
-        Location::Remote(remote) => return Ok((typed.to_owned(), remote)),
-        Location::Local(_) if is_host(typed) => {
-            OsString::from_vec([typed.as_bytes(), b":"].concat())
-        }
-        Location::Local(_) | Location::Pipe => return Err(LsError::Local(shown(typed)).into()),
-    };
-    match Location::parse(&with_colon)? {
-        Location::Remote(remote) => Ok((with_colon, remote)),
-        Location::Local(_) | Location::Pipe => Err(LsError::Local(shown(typed)).into()),
+    let mut named = typed.to_owned();
+    let mut location = Location::parse(typed)?;
+    if matches!(location, Location::Local(_)) && is_host(typed) {
+        named.push(":");
+        location = Location::parse(&named)?;
     }
+    if let Location::Remote(remote) = location {
+        return Ok((named, remote));
+    }
+    let typed = shown(typed);
+    let text = format!("\"{typed}\" is on this machine: expected HOST: or HOST:PATH");
+    let program = Invocation::of_this_process().program();
+    let hint = format!("name the machine: {program} ls HOST:");
+    Err(Fault::new(Exit::Usage, text).with_hint(hint).into())
 }
 
 fn is_host(typed: &OsStr) -> bool {
@@ -163,27 +166,23 @@ async fn is_listable(client: &Client, name: &Name) -> Result<bool, Failure> {
 }
 
 /// Returns the error for a missing name, with a similar one from its directory.
-async fn missing(client: &Client, typed: &OsStr, remote: &Remote, name: &Name) -> LsError {
+async fn missing(client: &Client, typed: &OsStr, remote: &Remote, name: &Name) -> Fault {
     let parent = parent(typed);
-    let near = match similar(client, name).await {
+    let invocation = Invocation::of_this_process();
+    let hint = match similar(client, name).await {
         // In a URL some characters need escapes.
         Some(leaf) if !typed.as_bytes().windows(3).any(|three| three == b"://") => {
             let mut near = parent.to_owned();
             near.push(leaf);
-            Some(near)
+            format!("did you mean: {}", invocation.with(typed, &near))
         }
-        _ => None,
+        _ => format!("list what is there: {}", invocation.with(typed, parent)),
     };
     let target = Remote {
         path: RemotePath::File(name.clone()),
         ..remote.clone()
     };
-    LsError::Missing {
-        target: target.to_string(),
-        typed: typed.to_owned(),
-        near,
-        parent: parent.to_owned(),
-    }
+    Fault::new(Exit::Files, format!("there is no \"{target}\"")).with_hint(hint)
 }
 
 /// Returns a name from the directory of a missing one that is similar to it. Looks at one page of

@@ -2,24 +2,21 @@
 //!
 //! - [`find`]: the arguments, and the files and directories that they mean
 //! - [`show`]: output, as lines or as JSON, entry by entry
-//! - [`error`]: errors of arguments
 //! - [`complete`]: names for the completions of shells
 //!
 //! A large directory is neither collected nor sorted here: the daemon sends its names page by page in
 //! byte order, and each page is printed when it arrives.
 
 mod complete;
-mod error;
 mod find;
 mod show;
 
 use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
-use nicstripe::{Client, ClientBuilder, RoutePolicy};
+use nicstripe::Client;
 
 use self::{
-    error::{LsError, Several},
     find::{Found, Group, Item},
     show::{Listed, Show},
 };
@@ -27,12 +24,12 @@ use crate::{
     connect::{
         arguments::LinkArgs,
         location::Remote,
-        setup::{self, Connected, Needs},
+        setup::{Connected, Needs},
     },
-    failure::Failure,
+    failure::{CommandError, Failure, exit::Exit},
     output::{logging, terminal::Terminal},
     process::runtime,
-    text::{invocation::Invocation, shown},
+    text::shown,
 };
 
 /// List files and directories on another machine
@@ -89,7 +86,6 @@ struct Wishes {
 }
 
 impl Ls {
-    /// Lists what the arguments mean, and prints it.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if self.complete {
             complete::print(&self.paths, self.links);
@@ -99,10 +95,7 @@ impl Ls {
         let mut failed = Vec::new();
         let listed = self.list(terminal, &mut show, &mut failed);
         let result = listed.and_then(|()| outcome(failed, self.paths.len()));
-        let invocation = Invocation::of_this_process();
-        let failure = result.as_ref().err();
-        let hint = failure.and_then(|failure| failure.hint(&invocation));
-        let printed = show.finish(failure, hint);
+        let printed = show.finish(result.as_ref().err());
         // A failed listing outranks failed output.
         result.and(printed)
     }
@@ -135,9 +128,7 @@ impl Ls {
             paths: &group.paths,
             ..Needs::default()
         };
-        let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
-        let connected =
-            setup::connect(&group.place, &self.links, &needs, adapt, setup::say).await?;
+        let connected = self.links.connect(&group.place, &needs).await?;
         let result = self.list_connected(&connected, group, show, failed).await;
         connected.close().await;
         result
@@ -174,7 +165,6 @@ impl Ls {
     }
 }
 
-/// Prints the entries of a directory as they arrive.
 async fn list_directory(
     client: &Client,
     item: &Item,
@@ -219,7 +209,44 @@ fn outcome(mut failed: Vec<(String, Failure)>, of: usize) -> Result<(), Failure>
         (Some((_, failure)), true) => Err(failure),
         (Some(last), false) => {
             failed.push(last);
-            Err(LsError::Several(Several::of(&failed, of)).into())
+            Err(Several::of(&failed, of).into())
         }
+    }
+}
+
+/// Several arguments cannot be listed.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Several {
+    text: String,
+    lines: Vec<String>,
+    exit: Exit,
+}
+
+impl Several {
+    /// Combines the failures of some of `of` arguments. The exit code is that of the first.
+    fn of(failed: &[(String, Failure)], of: usize) -> Self {
+        let lines = failed
+            .iter()
+            .map(|(argument, failure)| format!("{argument}: {}", failure.one_line()));
+        // A pattern may match directories of which several cannot be read.
+        let of = of.max(failed.len());
+        Self {
+            text: format!("{} of {of} could not be listed", failed.len()),
+            lines: lines.collect(),
+            exit: failed
+                .first()
+                .map_or(Exit::Files, |(_, failure)| failure.exit()),
+        }
+    }
+}
+
+impl CommandError for Several {
+    fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    fn details(&self) -> &[String] {
+        &self.lines
     }
 }

@@ -10,13 +10,12 @@ use crate::{
     connect::location::Remote,
     failure::Failure,
     output::{
-        json::{Object, outcome},
+        json::{Object, hinted_outcome},
         stdout,
     },
     text::{date::Date, quantity::Size},
 };
 
-/// File or directory to print.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) remote: &'a Remote,
@@ -25,7 +24,6 @@ pub(super) struct Listed<'a> {
     pub(super) stat: Option<&'a Stat>,
 }
 
-/// Output in progress.
 #[derive(Debug)]
 pub(super) struct Show {
     wishes: Wishes,
@@ -69,7 +67,6 @@ impl Show {
         }
     }
 
-    /// Prints the heading of a directory.
     pub(super) fn heading(&mut self, dir: &Remote) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -82,7 +79,6 @@ impl Show {
         Ok(())
     }
 
-    /// Writes what was printed so far.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         let text = std::mem::take(&mut self.waiting);
         match text.is_empty() {
@@ -91,18 +87,11 @@ impl Show {
         }
     }
 
-    /// Prints the end of the output.
-    pub(super) fn finish(
-        mut self,
-        failure: Option<&Failure>,
-        hint: Option<String>,
-    ) -> Result<(), Failure> {
+    pub(super) fn finish(mut self, failure: Option<&Failure>) -> Result<(), Failure> {
         if self.json {
             let details = failure.map(Failure::details).unwrap_or_default();
-            let end = json(
-                &outcome(failure, hint)
-                    .with("failures", Some(details).filter(|lines| !lines.is_empty())),
-            );
+            let details = Some(details).filter(|lines| !lines.is_empty());
+            let end = json(&hinted_outcome(failure).with("failures", details));
             let _ = writeln!(self.waiting, "],{}", &end[1..]);
         }
         self.flush()
@@ -175,6 +164,4 @@ const UNKNOWN: &str = "-";
 /// Bytes of output that wait for a write: about a page of names.
 const MOST_WAITING: usize = 64 << 10;
 
-/// Name and version of the schema. The version is raised when a field is removed or changes its
-/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-ls/1";

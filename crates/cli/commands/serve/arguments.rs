@@ -134,7 +134,6 @@ impl Default for LogTable {
     }
 }
 
-/// Parses the port to listen on.
 fn parse_own_port(text: &str) -> Result<u16, &'static str> {
     text.parse().map_err(|_| "not a port: expected 0 to 65535")
 }

@@ -4,35 +4,30 @@ use std::{ops::Range, path::Path};
 
 use nicstripe::trust::read_guarded;
 
-use super::{arguments::Options, error::ServeError};
-use crate::text::shown;
+use super::arguments::Options;
+use crate::{
+    failure::{Failure, Fault, exit::Exit},
+    text::shown,
+};
 
 /// Maximum size of a configuration file in bytes. A file with all keys is far smaller.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Reads a configuration file.
-///
-/// # Errors
-///
-/// The file cannot be read, other users can change it, or a key or value is invalid.
-pub(super) fn load(path: &Path) -> Result<Options, ServeError> {
+pub(super) fn load(path: &Path) -> Result<Options, Failure> {
     let bytes = read_guarded(path, MOST_BYTES)?;
-    let text = String::from_utf8_lossy(&bytes);
-    toml::from_str(&text).map_err(|error| ServeError::of(path, &text, &error))
+    Ok(parse(path, &String::from_utf8_lossy(&bytes))?)
 }
 
-impl ServeError {
-    fn of(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+fn parse(path: &Path, text: &str) -> Result<Options, Fault> {
+    toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
         let line = text
             .get(..span.start)
             .map_or(1, |before| before.matches('\n').count() + 1);
-        Self::Config {
-            path: path.to_owned(),
-            line,
-            what: what(text, span, error.message()),
-        }
-    }
+        let what = what(text, span, error.message());
+        let text = format!("{}, line {line}: {what}", shown(path));
+        Fault::new(Exit::Usage, text)
+    })
 }
 
 /// Returns the error text for a position in the file, such as `limits.sessions = 0: expected 1 to
@@ -67,11 +62,6 @@ const MOST_SHOWN: usize = 60;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parse(text: &str) -> Result<Options, String> {
-        toml::from_str(text)
-            .map_err(|error| ServeError::of(Path::new("/c"), text, &error).to_string())
-    }
 
     #[test]
     fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
@@ -121,7 +111,7 @@ mod tests {
             ("root = /srv\n", "/c, line 1: "),
             ("port = 1\nport = 2\n", "/c, line 2: "),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(Path::new("/c"), text).unwrap_err().to_string();
             assert!(
                 error.contains(expected) && !error.contains('\n'),
                 "{text:?}: {error}"

@@ -1,6 +1,6 @@
 //! Prometheus endpoint: a minimal HTTP server for `GET /metrics`.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use nicstripe::DaemonHandle;
 use tokio::{
@@ -21,10 +21,6 @@ const CONNECTION_TIME: Duration = Duration::from_secs(2);
 
 /// Maximum size of a request in bytes. Requests of Prometheus and curl have about 300.
 const MOST_REQUEST: usize = 4096;
-
-pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
 
 /// Accepts connections and answers requests until the future is dropped.
 pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
@@ -59,41 +55,25 @@ async fn answer(
     names: Option<&OwnNames>,
 ) -> io::Result<()> {
     let head = read_head(&mut stream).await?;
+    let plain = |status: &str, text: &str| response(status, PLAIN, text, true);
     let response = match requested_page(&head) {
         // Every browser sends a `Host` header.
         _ if names
             .zip(host(&head))
             .is_some_and(|(names, host)| !names.has(host)) =>
         {
-            response(
-                "421 Misdirected Request",
-                PLAIN,
-                "expected an address as Host\n",
-                true,
-            )
+            plain("421 Misdirected Request", "expected an address as Host\n")
         }
         Requested::Metrics { body } => match exposition(daemon) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
-            Err(_) => response(
-                "500 Internal Server Error",
-                PLAIN,
-                "cannot encode the metrics\n",
-                body,
-            ),
+            Err(_) => {
+                let text = "cannot encode the metrics\n";
+                response("500 Internal Server Error", PLAIN, text, body)
+            }
         },
-        Requested::Elsewhere => response("404 Not Found", PLAIN, "expected /metrics\n", true),
-        Requested::Otherwise => response(
-            "405 Method Not Allowed",
-            PLAIN,
-            "expected GET or HEAD\n",
-            true,
-        ),
-        Requested::Nonsense => response(
-            "400 Bad Request",
-            PLAIN,
-            "expected an HTTP/1 request\n",
-            true,
-        ),
+        Requested::Elsewhere => plain("404 Not Found", "expected /metrics\n"),
+        Requested::Otherwise => plain("405 Method Not Allowed", "expected GET or HEAD\n"),
+        Requested::Nonsense => plain("400 Bad Request", "expected an HTTP/1 request\n"),
     };
     stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await

@@ -10,6 +10,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::process::proc_bytes;
+
 /// Records the start time of this process, at the first call only.
 pub(super) fn remember_start() {
     STARTED.get_or_init(|| {
@@ -64,7 +66,7 @@ const VERSION: &str = "Version of the daemon";
 const START_TIME: &str = "Start time of the process since the Unix epoch";
 
 fn process() -> Vec<Family<'static>> {
-    let memory = resident_bytes().map(|bytes| {
+    let memory = proc_bytes("/proc/self/status", "VmRSS:").map(|bytes| {
         let help = "Resident memory of the process";
         Family::gauge("process_resident_memory", help, bytes).of(Unit::Bytes)
     });
@@ -237,11 +239,3 @@ fn encode_syncs(syncs: &Histogram, encoder: &mut DescriptorEncoder<'_>) -> fmt::
 }
 
 const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
-
-fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
-}

@@ -58,7 +58,6 @@ pub(super) struct BenchTable {
     queue: usize,
 }
 
-/// Deserializes a count from `LEAST` to `MOST`.
 fn count<'de, const LEAST: u32, const MOST: u32, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -72,7 +71,6 @@ where
         .ok_or_else(|| D::Error::custom(format_args!("expected {LEAST} to {MOST}")))
 }
 
-/// Deserializes a duration from `LEAST` to `MOST` milliseconds.
 fn time<'de, const LEAST: u64, const MOST: u64, D>(deserializer: D) -> Result<Duration, D::Error>
 where
     D: Deserializer<'de>,

@@ -8,8 +8,10 @@ use std::{
 use nicstripe::ListenAddress;
 use serde::Deserialize;
 
-use super::error::ServeError;
-use crate::connect::arguments::parse_port;
+use crate::{
+    connect::arguments::parse_port,
+    failure::{Fault, exit::Exit},
+};
 
 /// Listen address, with an interface name if it is an IPv6 address with a zone. Port 0 stands for
 /// the port of `--port`.
@@ -22,14 +24,13 @@ pub(crate) struct Listen {
 
 impl Listen {
     /// Returns the socket address, with the interface name resolved to its index.
-    pub(super) fn resolve(&self) -> Result<SocketAddr, ServeError> {
+    pub(super) fn resolve(&self) -> Result<SocketAddr, Fault> {
         let (SocketAddr::V6(mut address), Some(zone)) = (self.address, &self.zone) else {
             return Ok(self.address);
         };
         let index = zone.parse().or_else(|_| interface_index(zone));
-        address.set_scope_id(index.map_err(|source| ServeError::NoInterface {
-            name: zone.clone(),
-            source,
+        address.set_scope_id(index.map_err(|error| {
+            Fault::new(Exit::Usage, format!("no interface {zone:?}")).because(error)
         })?);
         Ok(address.into())
     }

@@ -10,7 +10,6 @@
 mod arguments;
 mod config;
 mod endpoint;
-mod error;
 mod exposition;
 mod limits;
 mod listen;
@@ -37,7 +36,6 @@ use tokio::net::TcpListener;
 pub(crate) use self::arguments::Serve;
 use self::{
     arguments::Instead,
-    error::ServeError,
     listen::{Listen, listening},
     service_manager::{ServiceManager, status_line},
     settings::Settings,
@@ -49,7 +47,11 @@ use super::{
 };
 use crate::text::shown;
 use crate::{
-    failure::{Failure, exit::Stop, panics},
+    failure::{
+        Failure, Fault,
+        exit::{Exit, Stop},
+        panics,
+    },
     output::{
         logging::{self, LogControl},
         stdout,
@@ -64,7 +66,6 @@ use crate::{
 };
 
 impl Serve {
-    /// Serves the directory until a signal ends the daemon.
     pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(Instead::Restic(restic)) = self.instead.take() {
             return restic.run(terminal);
@@ -161,11 +162,10 @@ async fn start(
         .bind()
         .await?;
     let metrics = match settings.metrics {
-        Some(address) => Some(
-            endpoint::open(address)
-                .await
-                .map_err(|source| ServeError::Metrics { address, source })?,
-        ),
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+            let text = format!("cannot listen on {address} for metrics");
+            Fault::new(Exit::Failed, text).because(error)
+        })?),
         None => None,
     };
     let shown = shown(&root);
@@ -213,7 +213,6 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Serves until the daemon fails or a signal ends it.
     async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
         let mut manager = ServiceManager::find();
         let (daemon, root, key) = (self.daemon.clone(), started.root, started.key);
@@ -237,7 +236,13 @@ impl Service<'_> {
         manager.stopping(self.daemon.limits().shutdown_time);
         self.terminal.say("shutting down; received data is kept");
         shutdown.cancel();
-        let ended = end(running, &mut signals, &mut manager, &self.daemon).await;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut running => break ended,
+                stop = signals.stop() => stop.at_once(),
+                () = manager.pause() => manager.report(&self.daemon.metrics()).await,
+            }
+        };
         if let Some(endpoint) = endpoint {
             endpoint.abort();
         }
@@ -284,22 +289,6 @@ impl Service<'_> {
     }
 }
 
-/// Waits until the daemon has ended. A further stop signal ends the process immediately.
-async fn end(
-    mut running: std::pin::Pin<&mut impl Future<Output = Result<(), nicstripe::Error>>>,
-    signals: &mut Signals,
-    manager: &mut ServiceManager,
-    daemon: &DaemonHandle,
-) -> Result<(), Failure> {
-    loop {
-        tokio::select! {
-            ended = &mut running => return Ok(ended?),
-            stop = signals.stop() => stop.at_once(),
-            () = manager.pause() => manager.report(&daemon.metrics()).await,
-        }
-    }
-}
-
 /// Prints the rights of each peer, limited by the access that `serve` allows to any peer.
 fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
     for peer in peers.iter() {
@@ -322,18 +311,5 @@ fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal:
     if peers.iter().next().is_none() {
         terminal.warning("no trusted peers yet: all connections will be rejected");
         terminal.hint("run `nicstripe key` on the other machine, and here: nicstripe trust add 'LINE' --name NAME");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commands_own_restriction_is_the_upper_bound() {
-        assert_eq!(Access::Full.max(Access::ReadOnly), Access::ReadOnly);
-        assert_eq!(Access::Full.max(Access::AppendOnly), Access::AppendOnly);
-        assert_eq!(Access::ReadOnly.max(Access::AppendOnly), Access::ReadOnly);
-        assert_eq!(Access::AppendOnly.max(Access::Full), Access::AppendOnly);
     }
 }

@@ -8,15 +8,16 @@ use std::{
 use nicstripe::trust::Home;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::error::ServeError;
+use crate::{
+    failure::{Fault, exit::Exit},
+    text::invocation::Invocation,
+};
 
 /// Returns the canonical path of the directory to serve. Checks that this user can read it, and
 /// that it contains neither the private key nor the peers file nor the settings.
-pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, ServeError> {
-    let failed = |source| ServeError::Root {
-        path: root.to_owned(),
-        source,
-    };
+pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Fault> {
+    let failed =
+        |error: io::Error| Fault::new(Exit::Files, format!("cannot serve {root:?}")).because(error);
     let path = fs::canonicalize(root).map_err(failed)?;
     if !path.is_dir() {
         return Err(failed(io::ErrorKind::NotADirectory.into()));
@@ -24,7 +25,15 @@ pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, ServeError> {
     may(&path, Access::READ_OK | Access::EXEC_OK).map_err(failed)?;
     match home.found_in(&path).map_err(failed)? {
         None => Ok(path),
-        Some(file) => Err(ServeError::RootOfKeys { path, file }),
+        // A peer that may write there could grant itself rights.
+        Some(file) => {
+            let text = format!(
+                "cannot serve {path:?}: it contains this machine's key, peers file or settings: {file:?}"
+            );
+            let program = Invocation::of_this_process().program();
+            let hint = format!("serve another directory: {program} serve DIR");
+            Err(Fault::new(Exit::Usage, text).with_hint(hint))
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use nicstripe::Metrics;
 use sd_notify::NotifyState;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use crate::text::counted;
+
 /// Notification socket of the service manager, if one started this process.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
@@ -113,12 +115,10 @@ pub(super) fn status_line(metrics: &Metrics) -> String {
         .map(|(_, count)| count)
         .sum();
     let ended: u64 = metrics.transfers_ended.values().sum();
-    let many =
-        |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     format!(
         "{}, {} running, {done} done, {} failed",
-        many(metrics.sessions, "session"),
-        many(metrics.transfers, "transfer"),
+        counted(metrics.sessions, "session"),
+        counted(metrics.transfers, "transfer"),
         ended - done
     )
 }

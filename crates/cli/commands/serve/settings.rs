@@ -52,7 +52,9 @@ impl Settings {
             .or_else(|| Some(home.config_file()).filter(|path| path.exists()));
         let config = file
             .as_deref()
-            .map_or_else(|| Ok(Options::default()), config::load)?;
+            .map(config::load)
+            .transpose()?
+            .unwrap_or_default();
         Self::of(args, config, file)
     }
 
@@ -202,17 +204,8 @@ mod tests {
             (1, Routes::Never, Access::AppendOnly)
         );
         assert_eq!((from_file.listen.len(), from_file.interface.len()), (1, 1));
-        let words = [
-            "--port",
-            "2",
-            "--root",
-            "/b",
-            "--routes",
-            "always",
-            "--interface",
-            "eth2",
-            "--read-only",
-        ];
+        let words = "--port 2 --root /b --routes always --interface eth2 --read-only";
+        let words: Vec<&str> = words.split(' ').collect();
         let typed = settings(&words, config).unwrap();
         assert_eq!(
             (typed.port, typed.routes, typed.access),
@@ -251,12 +244,8 @@ mod tests {
     fn an_empty_file_is_all_defaults() {
         let typed = Typed::parse_from(["serve"]);
         let without_file = Settings::of(&typed.serve, Options::default(), None).unwrap();
-        assert_eq!(settings(&[], "").unwrap(), without_file);
-    }
-
-    #[test]
-    fn without_both_the_defaults_count() {
         let settings = settings(&[], "").unwrap();
+        assert_eq!(settings, without_file);
         assert_eq!(
             (settings.port, settings.metrics, settings.limits),
             (DEFAULT_PORT, None, Limits::default())
@@ -268,36 +257,30 @@ mod tests {
         let metrics = |words: &[&str], config: &str| {
             settings(words, config).map(|settings| settings.metrics.map(|at| at.to_string()))
         };
-        assert_eq!(
-            metrics(&["--metrics", "127.0.0.1:9747"], "")
-                .unwrap()
-                .as_deref(),
-            Some("127.0.0.1:9747")
-        );
-        assert_eq!(
-            metrics(&["--metrics", "[::1]:9747"], "")
-                .unwrap()
-                .as_deref(),
-            Some("[::1]:9747")
-        );
-        assert!(
-            metrics(&["--metrics", "0.0.0.0:9747"], "")
-                .unwrap_err()
-                .to_string()
-                .contains("metrics-any")
-        );
-        assert!(metrics(&[], "metrics = '[::]:1'").is_err());
-        assert_eq!(
-            metrics(&["--metrics", "[::]:1"], "metrics-any = true")
-                .unwrap()
-                .as_deref(),
-            Some("[::]:1")
-        );
-        assert_eq!(
-            metrics(&["--metrics", "off"], "metrics = '127.0.0.1:1'").unwrap(),
-            None
-        );
-        assert!(metrics(&["--metrics", "9747"], "").is_err());
+        for (words, config, address) in [
+            (
+                &["--metrics", "127.0.0.1:9747"][..],
+                "",
+                Some("127.0.0.1:9747"),
+            ),
+            (&["--metrics", "[::1]:9747"], "", Some("[::1]:9747")),
+            (
+                &["--metrics", "[::]:1"],
+                "metrics-any = true",
+                Some("[::]:1"),
+            ),
+            (&["--metrics", "off"], "metrics = '127.0.0.1:1'", None),
+        ] {
+            assert_eq!(metrics(words, config).unwrap().as_deref(), address);
+        }
+        for (words, config, said) in [
+            (&["--metrics", "0.0.0.0:9747"][..], "", "metrics-any"),
+            (&[], "metrics = '[::]:1'", "metrics-any"),
+            (&["--metrics", "9747"], "", "is not ADDRESS:PORT"),
+        ] {
+            let error = metrics(words, config).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]

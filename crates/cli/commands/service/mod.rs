@@ -17,7 +17,7 @@ use rustix::process::geteuid;
 
 use self::unit::Unit;
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::{stdout, terminal::Terminal},
     places::SERVICE_HOME,
     text::{invocation::Invocation, shown},
@@ -61,25 +61,29 @@ impl Service {
 fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> {
     check_machine()?;
     check_ownership()?;
-    let root = std::path::absolute(root).map_err(writing(root))?;
+    let root = std::path::absolute(root).map_err(Failure::writing(root))?;
     let Some(text) = root
         .to_str()
         .filter(|text| !text.chars().any(char::is_control))
     else {
-        return Err(ServiceError::Root(shown(&root)).into());
+        let text = format!(
+            "{} cannot be written into a unit: expected a path without control characters",
+            shown(&root)
+        );
+        return Err(Fault::new(Exit::Usage, text).into());
     };
     let user = found_or_made(user)?;
     let group = Group::from_gid(user.gid).ok().flatten();
     let group = group.map_or_else(|| user.gid.to_string(), |group| group.name);
     make_root(&root, &user, terminal)?;
-    let program = env::current_exe().map_err(writing(unit::path()))?;
+    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
     let unit = Unit {
         program: &program.to_string_lossy(),
         root: text,
         user: &user.name,
         group: &group,
     };
-    fs::write(unit::path(), unit.text()).map_err(writing(unit::path()))?;
+    fs::write(unit::path(), unit.text()).map_err(Failure::writing(unit::path()))?;
     systemctl(&["daemon-reload"])?;
     systemctl(&["enable", "nicstripe"])?;
     systemctl(&["restart", "nicstripe"])?;
@@ -107,7 +111,7 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
     };
     let path = value("FragmentPath");
     if path.is_empty() {
-        return Err(ServiceError::Missing.into());
+        return Err(missing());
     }
     let is_active = value("ActiveState") == "active";
     let since = value("ActiveEnterTimestamp");
@@ -135,7 +139,7 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
         false => {
             terminal
                 .hint("journalctl -u nicstripe -n 20 shows why; sudo systemctl start nicstripe");
-            Err(ServiceError::Stopped.into())
+            Err(Fault::new(Exit::Failed, "the service does not run").into())
         }
     }
 }
@@ -143,12 +147,12 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
 fn remove(terminal: &Terminal) -> Result<(), Failure> {
     check_machine()?;
     if !unit::path().exists() {
-        return Err(ServiceError::Missing.into());
+        return Err(missing());
     }
     check_ownership()?;
     let text = fs::read_to_string(unit::path()).unwrap_or_default();
     systemctl(&["disable", "--now", "nicstripe"])?;
-    fs::remove_file(unit::path()).map_err(writing(unit::path()))?;
+    fs::remove_file(unit::path()).map_err(Failure::writing(unit::path()))?;
     systemctl(&["daemon-reload"])?;
     terminal.say(format_args!("removed {}", unit::path().display()));
     let root = unit::served(&text).map(|(root, _)| format!("{}, and ", shown(root)));
@@ -160,21 +164,29 @@ fn remove(terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Checks that systemd runs, and that this user may change its units.
-fn check_machine() -> Result<(), ServiceError> {
+fn check_machine() -> Result<(), Fault> {
     if !Path::new("/run/systemd/system").is_dir() {
-        return Err(ServiceError::NoSystemd);
+        return Err(no_systemd());
     }
-    match geteuid().is_root() {
-        true => Ok(()),
-        false => Err(ServiceError::NotRoot),
+    if geteuid().is_root() {
+        return Ok(());
     }
+    let hint = format!("sudo {}", Invocation::of_this_process().typed());
+    Err(Fault::new(Exit::Refused, "only root can change services").with_hint(hint))
 }
 
 /// Checks that a unit that exists is one that this program wrote.
 fn check_ownership() -> Result<(), Failure> {
     match fs::read_to_string(unit::path()) {
-        Ok(text) if !unit::is_ours(&text) => Err(ServiceError::Foreign.into()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(writing(unit::path())(error)),
+        Ok(text) if !unit::is_ours(&text) => {
+            let path = unit::path().display();
+            let text = format!("{path} was not written by `nicstripe service install`");
+            let hint = format!("to replace it: rm {path}");
+            Err(Fault::new(Exit::Refused, text).with_hint(hint).into())
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Failure::writing(unit::path())(error))
+        }
         _ => Ok(()),
     }
 }
@@ -196,22 +208,26 @@ fn found_or_made(name: &str) -> Result<User, Failure> {
         ];
         run("useradd", &options)?;
     }
-    Ok(find().ok_or_else(|| ServiceError::NoUser(shown(name)))?)
+    let name = shown(name);
+    Ok(find().ok_or_else(|| {
+        Fault::new(Exit::Usage, format!("there is no user {name}"))
+            .with_hint(format!("sudo useradd --system {name}"))
+    })?)
 }
 
 /// Makes the directory for the user if it is missing. Otherwise warns if it belongs to another one.
 fn make_root(root: &Path, user: &User, terminal: &Terminal) -> Result<(), Failure> {
     if !root.exists() {
-        fs::create_dir_all(root).map_err(writing(root))?;
+        fs::create_dir_all(root).map_err(Failure::writing(root))?;
         let (uid, gid) = (Some(user.uid.as_raw()), Some(user.gid.as_raw()));
         // Of a link that another user has put there meanwhile, only the link.
-        lchown(root, uid, gid).map_err(writing(root))?;
+        lchown(root, uid, gid).map_err(Failure::writing(root))?;
         terminal.say(format_args!("made {}", shown(root)));
         return Ok(());
     }
-    let found = fs::metadata(root).map_err(writing(root))?;
+    let found = fs::metadata(root).map_err(Failure::writing(root))?;
     if !found.is_dir() {
-        return Err(writing(root)(io::ErrorKind::NotADirectory.into()));
+        return Err(Failure::writing(root)(io::ErrorKind::NotADirectory.into()));
     }
     if found.uid() != user.uid.as_raw() && !user.uid.is_root() {
         terminal.warning(&format!(
@@ -254,19 +270,17 @@ fn run(program: &'static str, arguments: &[&str]) -> Result<(), Failure> {
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    let failed = |why| ServiceError::Program {
-        command: format!("{program} {}", arguments.join(" ")),
-        why,
+    let why = match command.status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
     };
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(status.to_string()).into()),
-        Err(error) => Err(failed(error.to_string()).into()),
-    }
+    let text = format!("{program} {} failed: {why}", arguments.join(" "));
+    let hint = "journalctl -u nicstripe -n 20 shows why";
+    Err(Fault::new(Exit::Failed, text).with_hint(hint).into())
 }
 
-/// Returns the output of systemctl.
-fn ask(arguments: &[&str]) -> Result<String, ServiceError> {
+fn ask(arguments: &[&str]) -> Result<String, Fault> {
     let output = Command::new("systemctl")
         .args(arguments)
         .stdin(Stdio::null())
@@ -276,57 +290,19 @@ fn ask(arguments: &[&str]) -> Result<String, ServiceError> {
         Ok(output) if output.status.success() => {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         }
-        _ => Err(ServiceError::NoSystemd),
+        _ => Err(no_systemd()),
     }
 }
 
-fn writing(path: &Path) -> impl FnOnce(io::Error) -> Failure {
-    move |source| Failure::Write {
-        path: path.to_owned(),
-        source,
-    }
+fn missing() -> Failure {
+    Fault::new(Exit::Failed, "no service is installed")
+        .with_hint("sudo nicstripe service install --root DIR")
+        .into()
 }
 
-#[derive(Debug, thiserror::Error)]
-enum ServiceError {
-    #[error("systemd does not run on this machine: expected it for a service")]
-    NoSystemd,
-    #[error("only root can change services")]
-    NotRoot,
-    #[error("{} was not written by `nicstripe service install`", unit::path().display())]
-    Foreign,
-    #[error("no service is installed")]
-    Missing,
-    #[error("the service does not run")]
-    Stopped,
-    #[error("there is no user {0}")]
-    NoUser(String),
-    #[error("{0} cannot be written into a unit: expected a path without control characters")]
-    Root(String),
-    #[error("{command} failed: {why}")]
-    Program { command: String, why: String },
-}
-
-impl CommandError for ServiceError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::NotRoot | Self::Foreign => Exit::Refused,
-            Self::NoUser(_) | Self::Root(_) => Exit::Usage,
-            _ => Exit::Failed,
-        }
-    }
-
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match self {
-            Self::NoSystemd => Some("to run the daemon otherwise: nicstripe serve DIR".into()),
-            Self::NotRoot => Some(format!("sudo {}", invocation.typed())),
-            Self::Foreign => Some(format!("to replace it: rm {}", unit::path().display())),
-            Self::Missing => Some("sudo nicstripe service install --root DIR".into()),
-            Self::NoUser(name) => Some(format!("sudo useradd --system {name}")),
-            Self::Program { .. } => Some("journalctl -u nicstripe -n 20 shows why".into()),
-            Self::Stopped | Self::Root(_) => None,
-        }
-    }
+fn no_systemd() -> Fault {
+    let text = "systemd does not run on this machine: expected it for a service";
+    Fault::new(Exit::Failed, text).with_hint("to run the daemon otherwise: nicstripe serve DIR")
 }
 
 /// User of the packages' unit.

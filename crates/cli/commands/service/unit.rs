@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-/// Settings of a unit.
 #[derive(Debug, Clone)]
 pub(super) struct Unit<'a> {
     pub(super) program: &'a str,

@@ -13,12 +13,12 @@ use super::{name_of, rights};
 use crate::{
     failure::Failure,
     output::{
-        json::{Object, outcome, print_document},
+        json::{Object, hinted_outcome, print_document},
         stdout,
         terminal::Terminal,
     },
     places,
-    text::{date::Date, invocation::Invocation, shown, table::left_aligned},
+    text::{date::Date, shown, table::left_aligned},
 };
 
 /// Last sighting of each peer that was seen.
@@ -41,15 +41,12 @@ pub(super) fn print(home: &Home, terminal: &Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the JSON document of the trusted peers.
 pub(super) fn print_json() -> Result<(), Failure> {
     let found = places::home().map_err(Failure::from).and_then(|home| {
         let peers = Peers::load(&home.peers_file())?;
         Ok((peers, seen(&home)))
     });
-    let hint = found.as_ref().err();
-    let hint = hint.and_then(|failure| failure.hint(&Invocation::of_this_process()));
-    let printed = print_document(&document(&found, hint));
+    let printed = print_document(&document(&found));
     // A failed list outranks failed output.
     found.map(drop).and(printed)
 }
@@ -63,39 +60,25 @@ fn seen(home: &Home) -> Result<Seen, FileError> {
 
 /// Returns the lines of the list, without sightings if `seen` is `None`.
 fn table(peers: &Peers, seen: Option<&Seen>, now: SystemTime) -> Vec<String> {
-    let first = |peer: &Peer| [name_of(peer), peer.key.fingerprint(), rights(&peer.options)];
-    let Some(seen) = seen else {
-        let row = |peer: &Peer| {
-            let [name, fingerprint, rights] = first(peer);
-            [name, fingerprint, rights, peer.key.to_string()]
-        };
-        return left_aligned(&peers.iter().map(row).collect::<Vec<_>>());
-    };
     let row = |peer: &Peer| {
-        let [name, fingerprint, rights] = first(peer);
-        let seen = said(seen.get(&peer.key), now);
-        [name, fingerprint, rights, seen, peer.key.to_string()]
+        let mut row = vec![name_of(peer), peer.key.fingerprint(), rights(&peer.options)];
+        row.extend(seen.map(|seen| said(seen.get(&peer.key), now)));
+        row.push(peer.key.to_string());
+        row
     };
     left_aligned(&peers.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Returns when and from where a peer was last seen, such as `seen 2 h ago from 10.0.1.2 on eth1`.
 fn said(sighting: Option<&Sighting>, now: SystemTime) -> String {
-    let Some(Sighting {
-        time,
-        address,
-        interface,
-        ..
-    }) = sighting
-    else {
+    let Some(seen) = sighting else {
         return "never seen".to_owned();
     };
-    let on = interface
-        .as_ref()
-        .map_or_else(String::new, |name| format!(" on {}", shown(name)));
+    let on = seen.interface.as_ref();
+    let on = on.map_or_else(String::new, |name| format!(" on {}", shown(name)));
     // A time in the future comes from a clock that was wrong.
-    let ago = ago(now.duration_since(*time).unwrap_or_default());
-    format!("seen {ago} from {address}{on}")
+    let ago = ago(now.duration_since(seen.time).unwrap_or_default());
+    format!("seen {ago} from {}{on}", seen.address)
 }
 
 fn ago(time: Duration) -> String {
@@ -110,7 +93,7 @@ fn ago(time: Duration) -> String {
 type Loaded = (Peers, Result<Seen, FileError>);
 
 /// Returns the document, described in `docs/schema/trust-list.schema.json`.
-fn document(found: &Result<Loaded, Failure>, hint: Option<String>) -> Object {
+fn document(found: &Result<Loaded, Failure>) -> Object {
     let loaded = found.as_ref().ok();
     let seen = loaded.map(|(_, seen)| seen);
     let peers = loaded.into_iter().flat_map(|(peers, seen)| {
@@ -119,7 +102,7 @@ fn document(found: &Result<Loaded, Failure>, hint: Option<String>) -> Object {
     });
     Object::default()
         .with("schema", SCHEMA)
-        .and(outcome(found.as_ref().err(), hint))
+        .and(hinted_outcome(found.as_ref().err()))
         .list("peers", peers, of_peer)
         .with(
             "seen_error",
@@ -158,8 +141,6 @@ fn of_sighting(seen: &Sighting) -> Object {
         .with("interface", &seen.interface)
 }
 
-/// Name and version of the schema. The version is raised when a field is removed or changes its
-/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-trust-list/1";
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use nicstripe::{
 };
 
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{CommandError, Failure, Fault, exit::Exit},
     output::{stdout, terminal::Terminal},
     places,
-    text::invocation::{Invocation, quoted},
+    text::invocation::quoted,
 };
 
 /// Manage trusted peers: only listed keys are accepted, as client and as daemon
@@ -68,7 +68,6 @@ enum Action {
 }
 
 impl Trust {
-    /// Adds, lists or removes trusted peers in the peers file.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if let Action::List { json: true, .. } = self.action {
             return list::print_json();
@@ -147,62 +146,36 @@ pub(crate) fn access(read_only: bool, append_only: bool) -> Access {
 /// Rejects a name that nobody could type as HOST.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     match name.parse::<PeerName>() {
-        Ok(parsed) if !parsed.is_host() => Err(NoHost {
-            name: name.to_owned(),
-        }
+        Ok(parsed) if !parsed.is_host() => Err(Fault::new(
+            Exit::Usage,
+            format!("name {name:?} cannot be typed as HOST: expected letters, digits, -, . and _"),
+        )
         .into()),
         // An invalid name is an error of the peers file.
         _ => Ok(()),
     }
 }
 
-/// The name given to `trust add` cannot be typed as HOST.
-#[derive(Debug, thiserror::Error)]
-#[error("name {name:?} cannot be typed as HOST: expected letters, digits, -, . and _")]
-struct NoHost {
-    name: String,
-}
-
-impl CommandError for NoHost {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
-
 /// Rejects this machine's own key, which a user copied from the wrong terminal. If this machine has
 /// no key yet, every key is accepted.
 fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
-    match Identity::load(&places::home()?.identity_file()) {
-        Ok(own) if own.public_key() == *key => Err(OwnKey {
-            fingerprint: key.fingerprint(),
+    let path = places::home()?.identity_file();
+    match Identity::load(&path) {
+        Ok(own) if own.public_key() == *key => {
+            let text = format!(
+                "{} is this machine's own key: expected the other machine's key",
+                key.fingerprint()
+            );
+            let hint = format!(
+                "run `nicstripe key` on the other machine, and trust that line; if it prints this one, its disk was cloned: for a new key, there: rm {}; nicstripe key",
+                quoted(path)
+            );
+            Err(Fault::new(Exit::Usage, text).with_hint(hint).into())
         }
-        .into()),
         _ => Ok(()),
     }
 }
 
-/// The key given to `trust add` is this machine's own key.
-#[derive(Debug, thiserror::Error)]
-#[error("{fingerprint} is this machine's own key: expected the other machine's key")]
-struct OwnKey {
-    fingerprint: String,
-}
-
-impl CommandError for OwnKey {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        let path = places::home().ok()?.identity_file();
-        Some(format!(
-            "run `nicstripe key` on the other machine, and trust that line; if it prints this one, its disk was cloned: for a new key, there: rm {}; nicstripe key",
-            quoted(path)
-        ))
-    }
-}
-
-/// Error of parsing the public-key line given to `trust add`.
 impl CommandError for LineError {
     fn exit(&self) -> Exit {
         Exit::Usage

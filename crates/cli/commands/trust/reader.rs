@@ -18,14 +18,11 @@ pub(crate) fn tell(path: &Path, terminal: &Terminal) {
         whose(own)
     ));
     if let Some(other) = listener_of_another(own.as_raw()) {
-        let (user, as_user) = (
-            name_of(Uid::from_raw(other)),
-            if other == 0 {
-                "sudo".into()
-            } else {
-                format!("sudo -u {other}", other = name_of(Uid::from_raw(other)))
-            },
-        );
+        let user = name_of(Uid::from_raw(other));
+        let as_user = match other {
+            0 => "sudo".to_owned(),
+            _ => format!("sudo -u {user}"),
+        };
         terminal.warning(&format!("port {DEFAULT_PORT} is used by a process of user {user}, which reads another peers file"));
         terminal.hint(&format!(
             "if that is the daemon: {as_user} nicstripe trust …, with the same arguments"
@@ -54,7 +51,6 @@ pub(crate) fn own_daemon() -> Option<u16> {
     users_at_the_port().contains(&own).then_some(DEFAULT_PORT)
 }
 
-/// Returns the IDs of the users who listen on the default port.
 fn users_at_the_port() -> Vec<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .map(|path| fs::read_to_string(path).unwrap_or_default())
@@ -67,11 +63,7 @@ fn users_at_the_port() -> Vec<u32> {
 /// listens or the port is free.
 fn listener_of_another(own: u32) -> Option<u32> {
     let users = users_at_the_port();
-    if users.contains(&own) {
-        None
-    } else {
-        users.first().copied()
-    }
+    users.first().copied().filter(|_| !users.contains(&own))
 }
 
 /// Returns the user IDs of the sockets that listen on a port, from the text of `/proc/net/tcp`

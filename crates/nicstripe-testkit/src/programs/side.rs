@@ -204,7 +204,8 @@ impl Daemon {
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
-        let number = process::id() + NEXT.fetch_add(1, Ordering::Relaxed);
+        // Processes of tests that run at once are apart.
+        let number = process::id() * 997 + NEXT.fetch_add(1, Ordering::Relaxed);
         let port = FIRST_PORT + (number % PORTS) as u16;
         if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
             return port;

@@ -5,8 +5,6 @@ use nicstripe::bench::{Phase, SweepKind};
 use super::svg::{Scale, Svg, WIDTH, ticks};
 use crate::commands::bench::reading::{Reading, phase_text};
 
-/// Draws the CPU time per gigabit at both machines, for each phase that loads all links and for
-/// each measured packet size.
 pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     let mut bars = loads(reading);
     bars.extend(packets(reading));

@@ -8,8 +8,6 @@ use crate::commands::bench::{
     unit::{size, swept},
 };
 
-/// Draws a sweep of message sizes, buffer sizes, connections or packet sizes; `None` without
-/// points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     let points: Vec<(u64, &SweepPoint)> = sweep
         .points
@@ -37,7 +35,6 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish(&format!("Rate by {}", axis_text(sweep.kind))))
 }
 
-/// Returns the label of the horizontal axis.
 fn axis_text(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::Message => "message size, bytes",

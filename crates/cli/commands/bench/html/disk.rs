@@ -4,7 +4,6 @@ use nicstripe::bench::{DiskReport, Spread};
 
 use super::svg::{Svg, WIDTH};
 
-/// Draws the stages of the disk measurement; `None` if none was measured.
 pub(super) fn draw(disk: &DiskReport, names: [String; 3]) -> Option<String> {
     let stages = [
         ("read", disk.read),

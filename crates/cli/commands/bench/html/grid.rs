@@ -7,8 +7,6 @@ use nicstripe::bench::{Sweep, SweepPoint};
 use super::svg::{Svg, WIDTH};
 use crate::commands::bench::{reading::Reading, unit::size};
 
-/// Draws the grid of a sweep, with frames around the best tenth of its cells; `None` without
-/// points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     let columns = sorted(sweep.points.iter().map(column));
     let rows = sorted(sweep.points.iter().map(row));
@@ -72,7 +70,6 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish("Rates by buffer and number of connections"))
 }
 
-/// Returns the values in ascending order, each once.
 fn sorted<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
     BTreeSet::from_iter(values).into_iter().collect()
 }

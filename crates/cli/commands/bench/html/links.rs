@@ -15,7 +15,6 @@ use crate::{
     text::known,
 };
 
-/// Draws the total rate of a phase, stacked by link, with a mark at the theoretical rate.
 pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     let total = reading.total(phase)?;
     let theory = reading.report.summary.theory_bps;
@@ -49,8 +48,6 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     Some(svg.finish("All links together versus theory"))
 }
 
-/// Draws the rate of each link, alone and in each phase that loads all links, with a mark at its
-/// theoretical rate.
 pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
     let links = &reading.report.links;
     let phases: Vec<Phase> = reading.whole_phases().map(|(phase, _)| phase).collect();
@@ -86,7 +83,6 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
 /// Rows of a chart, by link.
 type Groups<'a, R> = Vec<(&'a BenchLink, Vec<R>)>;
 
-/// Returns the height of the rows of all links, with the names of the links.
 fn height<R>(groups: &Groups<'_, R>) -> f64 {
     let of = |(_, rows): &(_, Vec<R>)| NAME + rows.len() as f64 * BAR + GAP;
     groups.iter().map(of).sum()
@@ -102,7 +98,6 @@ fn placed<'a, R>(groups: &'a Groups<'a, R>) -> impl Iterator<Item = (&'a BenchLi
     })
 }
 
-/// Draws the name of a link above its rows, which begin at `top`.
 fn draw_name(svg: &mut Svg, reading: Reading<'_>, link: &BenchLink, top: f64) {
     let name = format!("{} {}", link.id, reading.name(link));
     svg.text("strong halo", [0.0, top - 6.0], name);
@@ -178,7 +173,6 @@ fn rate_bar(
     svg.text("strong end", [WIDTH, y + 13.0], rate);
 }
 
-/// Draws the round-trip times of each link with and without load, on a logarithmic scale.
 pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     let links = reading.report.links.iter();
     let groups: Groups<'_, Trip> = links
@@ -270,7 +264,6 @@ fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale)
     }
 }
 
-/// Returns the rows of the table below the bars, with the header first.
 pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     let unit = reading.unit;
     let rate = |spread: Option<Spread>| known(spread.map(|spread| unit.text(spread.median_bps)));

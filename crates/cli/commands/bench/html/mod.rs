@@ -58,7 +58,6 @@ pub(crate) fn page(report: &BenchReport) -> String {
     html
 }
 
-/// Renders the head of the page: the conclusion, and the total next to the theoretical rate.
 fn head(reading: Reading<'_>) -> String {
     let report = reading.report;
     let [ours, theirs] = reading.machines();
@@ -379,7 +378,6 @@ fn scroll(table: &str) -> String {
     format!("<div class=\"scroll\">{table}</div>")
 }
 
-/// Renders a table. The first row is its header.
 fn table(class: &str, rows: &[Vec<String>]) -> String {
     let mut html = format!("<table class=\"{class}\">");
     for (index, row) in rows.iter().enumerate() {

@@ -14,7 +14,6 @@ pub(super) struct Svg {
 }
 
 impl Svg {
-    /// Starts a drawing of this height, in units of the drawing.
     pub(super) fn new(height: f64) -> Self {
         Self {
             height,

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::commands::bench::reading::Reading;
 
-/// Draws the rates of a run over time, in one direction.
 pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<String> {
     let intervals: Vec<&Interval> = run
         .intervals
@@ -61,7 +60,6 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<St
     Some(svg.finish(&format!("Rate over time, in {}", unit.name())))
 }
 
-/// Returns the caption for the chart of a run.
 pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String {
     let [ours, theirs] = reading.machines();
     let (from, to) = match way {

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io, sync::Arc};
 
 use hyper::{StatusCode, body::Bytes};
 use nicstripe::Name;
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{
@@ -117,7 +117,7 @@ impl List<'_> {
         self.files += 1;
         let (name, size) = (name.to_string(), entry.size);
         match self.sizes {
-            true => serde_json::to_writer(&mut self.piece, &Listed { name, size }),
+            true => serde_json::to_writer(&mut self.piece, &json!({ "name": name, "size": size })),
             false => serde_json::to_writer(&mut self.piece, &name),
         }
         .map_err(|error| failed(error.to_string()))?;
@@ -132,13 +132,6 @@ impl List<'_> {
         // An error means that the client has gone, which ends the task.
         let _ = self.to.send(Ok(piece.into())).await;
     }
-}
-
-/// JSON object of one file in a list, version 2 of the API.
-#[derive(Debug, Serialize)]
-struct Listed {
-    name: String,
-    size: u64,
 }
 
 /// Bytes of a list that are sent at once.

@@ -30,7 +30,7 @@ use nicstripe::routes::RouteKeeper;
 
 pub(crate) use self::arguments::Restic;
 use self::{
-    password::{PASSWORD, Password, USER},
+    password::{Password, USER},
     peer::Peer,
     places::{Limits, Places},
     repository::Repository,
@@ -119,7 +119,16 @@ impl Restic {
                 let stream = streams::input(PIPE)
                     .and_then(|input| Ok(tokio::io::join(input, streams::output(PIPE)?)))
                     .map_err(Failure::Output)?;
-                until_stopped(answer(serve(None).serve(stream, None)), &mut signals).await
+                let served = async {
+                    // Such as a client that disconnects during a request.
+                    if let Err(error) = serve(None).serve(stream, None).await {
+                        tracing::warn!(
+                            error = nicstripe::chain(error.as_ref()),
+                            "connection on standard input and output lost"
+                        );
+                    }
+                };
+                until_stopped(served, &mut signals).await
             }
         };
         signals.finish(connected.close()).await;
@@ -131,10 +140,7 @@ impl Restic {
             address: typed.to_owned(),
             source,
         };
-        let set = Password::from_env().map_err(|_| Failure::Setting {
-            key: USER,
-            why: format!("set without {PASSWORD}"),
-        })?;
+        let set = Password::from_env()?;
         if self.no_password && set.is_some() {
             return Err(Failure::Setting {
                 key: USER,
@@ -170,17 +176,6 @@ struct Listening {
     guard: Guard,
     /// User and password as `user:password`, if they were generated for this run.
     words: Option<String>,
-}
-
-/// Serves the connection on standard input and output until it ends. Logs an error, such as a
-/// client that disconnects during a request.
-async fn answer(connection: impl Future<Output = Result<(), server::ConnectionError>>) {
-    if let Err(error) = connection.await {
-        tracing::warn!(
-            error = nicstripe::chain(error.as_ref()),
-            "connection on standard input and output lost"
-        );
-    }
 }
 
 /// Runs `work` until it ends or a signal arrives, and returns the signal if one did.

@@ -11,26 +11,29 @@ use base64::{
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
+use crate::failure::Failure;
+
 /// Hash of the user and password that a request must carry. Comparing hashes takes constant time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Password(blake3::Hash);
 
-/// Error: only one of `RCLONE_USER` and `RCLONE_PASS` is set, or one is not UTF-8.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HalfAPassword;
-
 impl Password {
-    /// Reads user and password from the environment; `None` if neither is set.
-    pub(super) fn from_env() -> Result<Option<Self>, HalfAPassword> {
+    /// Reads user and password from the environment; `None` if neither is set. Fails if only one of
+    /// them is set, or one is not UTF-8.
+    pub(super) fn from_env() -> Result<Option<Self>, Failure> {
+        let half = || Failure::Setting {
+            key: USER,
+            why: format!("set without {PASSWORD}"),
+        };
         let read = |name| match env::var(name) {
             Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
             Err(env::VarError::NotPresent) => Ok(None),
-            Err(env::VarError::NotUnicode(_)) => Err(HalfAPassword),
+            Err(env::VarError::NotUnicode(_)) => Err(half()),
         };
         match (read(USER)?, read(PASSWORD)?) {
             (Some(user), Some(password)) => Ok(Some(Self::of(&user, &password))),
             (None, None) => Ok(None),
-            _ => Err(HalfAPassword),
+            _ => Err(half()),
         }
     }
 
@@ -69,7 +72,7 @@ const RANDOM_BYTES: usize = 16;
 const RANDOM_USER: &str = "restic";
 
 pub(super) const USER: &str = "RCLONE_USER";
-pub(super) const PASSWORD: &str = "RCLONE_PASS";
+const PASSWORD: &str = "RCLONE_PASS";
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,7 +22,6 @@ use tokio::{
     time::timeout,
 };
 
-/// Limits of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Maximum number of connections without an accepted request.
@@ -62,26 +61,16 @@ pub(super) struct Places {
 #[derive(Debug)]
 struct Stranger {
     number: u64,
-    network: Network,
+    network: IpAddr,
     evicted: CancellationToken,
 }
 
-/// Addresses that one machine can take without effort: one of IPv4, a /64 of IPv6.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Network {
-    V4([u8; 4]),
-    V6([u16; 4]),
-}
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address.octets()),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, ..] = address.segments();
-                Self::V6([a, b, c, d])
-            }
-        }
+/// Returns the network of an address, all of whose addresses one machine can take without effort: the
+/// address itself for IPv4, its /64 for IPv6.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
+        address => address,
     }
 }
 
@@ -117,7 +106,7 @@ impl Places {
         }
         strangers.push(Stranger {
             number,
-            network: Network::of(from),
+            network: network_of(from),
             evicted: evicted.clone(),
         });
         Place {
@@ -139,7 +128,7 @@ impl Places {
 /// Returns the index of the oldest stranger of the network with the most of them. There must be
 /// one stranger at least.
 fn oldest_of_the_largest(strangers: &[Stranger]) -> usize {
-    let mut counts = HashMap::<Network, usize>::new();
+    let mut counts = HashMap::<IpAddr, usize>::new();
     for stranger in strangers {
         *counts.entry(stranger.network).or_default() += 1;
     }

@@ -101,14 +101,12 @@ fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
     }
 }
 
-/// Returns a response without a body.
 pub(super) fn status(status: StatusCode) -> Reply {
     let mut reply = Response::new(ReplyBody::Ready(None));
     *reply.status_mut() = status;
     with(reply, CONTENT_LENGTH, HeaderValue::from_static("0"))
 }
 
-/// Returns a response with this body, and `kind` as its media type.
 pub(super) fn of(kind: &'static str, body: ReplyBody) -> Reply {
     with(
         Response::new(body),
@@ -117,7 +115,6 @@ pub(super) fn of(kind: &'static str, body: ReplyBody) -> Reply {
     )
 }
 
-/// Adds a header to a response.
 pub(super) fn with(mut reply: Reply, name: HeaderName, value: HeaderValue) -> Reply {
     reply.headers_mut().insert(name, value);
     reply

@@ -58,7 +58,7 @@ impl<O: Objects> Repository<O> {
     pub(super) fn new(objects: Arc<O>, base: Option<Name>) -> Self {
         Self {
             objects,
-            layout: Layout::new(base),
+            layout: Layout { base },
         }
     }
 
@@ -90,12 +90,12 @@ impl<O: Objects> Repository<O> {
             (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
             (Target::Files(kind), &Method::GET) => self.list(kind, header(head, ACCEPT)).await,
             (Target::Config, _) => {
-                self.answer_for_file(&self.layout.config()?, None, head, body)
-                    .await
+                let name = self.layout.name(&["config"])?;
+                self.answer_for_file(&name, None, head, body).await
             }
             (Target::File(kind, id), _) => {
-                self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), head, body)
-                    .await
+                let name = self.layout.file(kind, &id)?;
+                self.answer_for_file(&name, Some(&id), head, body).await
             }
             _ => Err(Refusal::Method),
         }
@@ -120,16 +120,26 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    /// Creates the directories of an empty repository, if the query has `create=true`.
+    /// Creates the directories of an empty repository, up to [`SIDE_BY_SIDE`] at a time, if the query
+    /// has `create=true`.
     async fn make(&self, query: Option<&str>) -> Result<Reply, Refusal> {
         if !query.is_some_and(|query| query.split('&').any(|pair| pair == "create=true")) {
             return Err(Refusal::Create);
         }
-        let directories = self.layout.directories()?;
-        self.each(directories, |objects, name| async move {
-            objects.make_dir(&name).await
-        })
-        .await?;
+        let permits = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+        let mut tasks = JoinSet::new();
+        for name in self.layout.directories()? {
+            let (permits, objects) = (permits.clone(), self.objects.clone());
+            tasks.spawn(async move {
+                // The semaphore is never closed.
+                let _permit = permits.acquire().await;
+                objects.make_dir(&name).await
+            });
+        }
+        while let Some(made) = tasks.join_next().await {
+            let failed = StatusCode::INTERNAL_SERVER_ERROR;
+            made.map_err(|error| ObjectError::new(failed, error.to_string()))??;
+        }
         Ok(reply::status(StatusCode::OK))
     }
 
@@ -142,9 +152,8 @@ impl<O: Objects> Repository<O> {
         Ok(reply::of(version, body))
     }
 
-    /// Returns the directories that hold the files of one kind.
     async fn directories(&self, kind: Kind) -> Result<Vec<Name>, Refusal> {
-        let directory = self.layout.directory(kind)?;
+        let directory = self.layout.name(&[kind.name()])?;
         if kind != Kind::Data {
             return Ok(vec![directory]);
         }
@@ -152,8 +161,8 @@ impl<O: Objects> Repository<O> {
         let mut folders = BTreeSet::<String>::new();
         for _ in 0..MOST_IN_DATA {
             let Some(entry) = list::next(&mut entries).await? else {
-                let folders = folders.iter().map(|folder| self.layout.data_folder(folder));
-                return Ok(folders.collect::<Result<_, _>>()?);
+                let name = |folder: &String| self.layout.name(&[kind.name(), folder]);
+                return Ok(folders.iter().map(name).collect::<Result<_, _>>()?);
             };
             let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
             let is_folder = entry.name.len() == 2 && entry.name.iter().all(is_digit);
@@ -225,35 +234,6 @@ impl<O: Objects> Repository<O> {
         upload.finish().await?;
         Ok(reply::status(StatusCode::OK))
     }
-
-    /// Runs `act` for each name, up to [`SIDE_BY_SIDE`] at a time. Returns the results in any
-    /// order, or the first error.
-    async fn each<T, F>(
-        &self,
-        names: Vec<Name>,
-        act: impl Fn(Arc<O>, Name) -> F,
-    ) -> Result<Vec<T>, ObjectError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, ObjectError>> + Send + 'static,
-    {
-        let permits = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-        let mut tasks = JoinSet::new();
-        for name in names {
-            let (permits, action) = (permits.clone(), act(self.objects.clone(), name));
-            tasks.spawn(async move {
-                // The semaphore is never closed.
-                let _permit = permits.acquire().await;
-                action.await
-            });
-        }
-        let mut results = Vec::new();
-        while let Some(result) = tasks.join_next().await {
-            let failed = StatusCode::INTERNAL_SERVER_ERROR;
-            results.push(result.map_err(|error| ObjectError::new(failed, error.to_string()))??);
-        }
-        Ok(results)
-    }
 }
 
 impl Refusal {
@@ -282,7 +262,6 @@ impl Refusal {
     }
 }
 
-/// Returns the value of a request header if it is text.
 fn header(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }

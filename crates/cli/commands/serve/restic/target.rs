@@ -115,32 +115,11 @@ impl fmt::Display for Id {
 /// restic can therefore also open the directory directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
-    base: Option<Name>,
+    /// Directory of the repository; `None` is the root of the storage.
+    pub(super) base: Option<Name>,
 }
 
 impl Layout {
-    /// Creates the mapping for a repository in the directory `base`; `None` is the root of the
-    /// storage.
-    pub(super) fn new(base: Option<Name>) -> Self {
-        Self { base }
-    }
-
-    /// Returns the storage name of the configuration file.
-    pub(super) fn config(&self) -> Result<Name, NameError> {
-        self.name(&["config"])
-    }
-
-    /// Returns the directory for a type of file.
-    pub(super) fn directory(&self, kind: Kind) -> Result<Name, NameError> {
-        self.name(&[kind.name()])
-    }
-
-    /// Returns a subdirectory of the `data` directory.
-    pub(super) fn data_folder(&self, folder: &str) -> Result<Name, NameError> {
-        self.name(&[Kind::Data.name(), folder])
-    }
-
-    /// Returns the storage name of a repository file.
     pub(super) fn file(&self, kind: Kind, id: &Id) -> Result<Name, NameError> {
         match kind {
             Kind::Data => self.name(&[kind.name(), id.folder(), &id.0]),
@@ -148,17 +127,17 @@ impl Layout {
         }
     }
 
-    /// Returns all directories of a new repository.
     pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
-        let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
-        Kind::ALL
-            .into_iter()
-            .map(|kind| self.directory(kind))
-            .chain(folders)
+        let folder = |byte: u8| self.name(&[Kind::Data.name(), &format!("{byte:02x}")]);
+        let kinds = Kind::ALL.into_iter();
+        kinds
+            .map(|kind| self.name(&[kind.name()]))
+            .chain((0..=u8::MAX).map(folder))
             .collect()
     }
 
-    fn name(&self, components: &[&str]) -> Result<Name, NameError> {
+    /// Returns the name of what has this path in the repository.
+    pub(super) fn name(&self, components: &[&str]) -> Result<Name, NameError> {
         let base = self.base.iter().flat_map(Name::components);
         Name::new(base.chain(components.iter().map(|component| component.as_bytes())))
     }
@@ -230,7 +209,8 @@ mod tests {
     #[test]
     fn the_layout_is_restics_own() {
         let id = Id::parse(ID.as_bytes()).unwrap();
-        let layout = Layout::new(Some(Name::parse(b"backup/laptop").unwrap()));
+        let base = Some(Name::parse(b"backup/laptop").unwrap());
+        let layout = Layout { base };
         assert_eq!(
             layout.file(Kind::Data, &id).unwrap().to_string(),
             format!("backup/laptop/data/01/{ID}")
@@ -239,7 +219,8 @@ mod tests {
             layout.file(Kind::Keys, &id).unwrap().to_string(),
             format!("backup/laptop/keys/{ID}")
         );
-        assert_eq!(Layout::new(None).config().unwrap().to_string(), "config");
+        let at_root = Layout { base: None }.name(&["config"]).unwrap();
+        assert_eq!(at_root.to_string(), "config");
         let directories = layout.directories().unwrap();
         assert_eq!(directories.len(), 5 + 256);
         assert_eq!(

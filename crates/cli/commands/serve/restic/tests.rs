@@ -36,7 +36,6 @@ use crate::commands::serve::own_names::OwnNames;
 const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
 const MIB: usize = 1 << 20;
 
-/// HTTP server with a storage in memory.
 struct Rig {
     memory: Memory,
     server: Arc<Server<Memory>>,
@@ -44,14 +43,21 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self::with_guard(None)
+        Self::with(None, Limits::default())
     }
 
-    fn with_guard(guard: Option<Guard>) -> Self {
-        Self::with_limits(guard, Limits::default())
+    /// Returns a server with a password, and with a configuration that holds an `x`.
+    fn guarded(limits: Limits) -> Self {
+        let guard = Guard {
+            password: Some(Password::of("user", "pass")),
+            names: None,
+        };
+        let rig = Self::with(Some(guard), limits);
+        rig.memory.plant("repo/config", b"x");
+        rig
     }
 
-    fn with_limits(guard: Option<Guard>, limits: Limits) -> Self {
+    fn with(guard: Option<Guard>, limits: Limits) -> Self {
         let memory = Memory::default();
         let repository = Repository::new(
             Arc::new(memory.clone()),
@@ -67,7 +73,6 @@ impl Rig {
         }
     }
 
-    /// Connects to the server over an in-memory stream, and returns the client's end.
     fn connect(&self) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(self.server.clone().serve(far, None));
@@ -98,13 +103,8 @@ impl Rig {
             .await
             .unwrap();
         tokio::spawn(connection);
-        Answer::of(
-            sender
-                .send_request(request(method, path, headers, body))
-                .await
-                .unwrap(),
-        )
-        .await
+        let asked = request(method, path, headers, body);
+        Answer::of(sender.send_request(asked).await.unwrap()).await
     }
 
     async fn http2(
@@ -119,20 +119,23 @@ impl Rig {
                 .await
                 .unwrap();
         tokio::spawn(connection);
-        Answer::of(
-            sender
-                .send_request(request(method, path, headers, body))
-                .await
-                .unwrap(),
-        )
-        .await
+        let asked = request(method, path, headers, body);
+        Answer::of(sender.send_request(asked).await.unwrap()).await
     }
 
-    /// Stores a file by a POST request over HTTP/2.
-    async fn post(&self, path: &str, bytes: &[u8]) -> StatusCode {
-        self.http2(Method::POST, path, &[], Feed::of(bytes))
-            .await
-            .status
+    /// Like [`ask`](Self::ask), for a request without headers of which only the status counts.
+    async fn status(&self, method: Method, path: &str) -> u16 {
+        self.ask(method, path, &[]).await.status.as_u16()
+    }
+
+    async fn delete(&self, path: &str) -> u16 {
+        let answer = self.http2(Method::DELETE, path, &[], Feed::default());
+        answer.await.status.as_u16()
+    }
+
+    async fn post(&self, path: &str, bytes: &[u8]) -> u16 {
+        let answer = self.http2(Method::POST, path, &[], Feed::of(bytes));
+        answer.await.status.as_u16()
     }
 }
 
@@ -252,31 +255,20 @@ fn content(len: usize) -> Vec<u8> {
 #[tokio::test]
 async fn a_repository_is_made_with_all_its_directories() {
     let rig = Rig::new();
-    assert_eq!(rig.post("/", b"").await, StatusCode::BAD_REQUEST);
+    assert_eq!(rig.post("/", b"").await, 400);
     assert_eq!(rig.memory.directories(), 0);
-    assert_eq!(rig.post("/?create=true", b"").await, StatusCode::OK);
+    assert_eq!(rig.post("/?create=true", b"").await, 200);
     assert_eq!(rig.memory.directories(), 5 + 256);
-    assert_eq!(
-        rig.http2(Method::DELETE, "/", &[], Feed::default())
-            .await
-            .status,
-        StatusCode::NOT_IMPLEMENTED
-    );
+    assert_eq!(rig.delete("/").await, 501);
 }
 
 #[tokio::test]
 async fn the_configuration_is_written_once_whatever_is_in_it() {
     let rig = Rig::new();
-    assert_eq!(
-        rig.ask(Method::HEAD, "/config", &[]).await.status,
-        StatusCode::NOT_FOUND
-    );
-    assert_eq!(
-        rig.ask(Method::GET, "/config", &[]).await.status,
-        StatusCode::NOT_FOUND
-    );
-    assert_eq!(rig.post("/config", b"first").await, StatusCode::OK);
-    assert_eq!(rig.post("/config", b"other").await, StatusCode::FORBIDDEN);
+    assert_eq!(rig.status(Method::HEAD, "/config").await, 404);
+    assert_eq!(rig.status(Method::GET, "/config").await, 404);
+    assert_eq!(rig.post("/config", b"first").await, 200);
+    assert_eq!(rig.post("/config", b"other").await, 403);
     let head = rig.ask(Method::HEAD, "/config", &[]).await;
     assert_eq!(
         (head.status, head.length.as_deref(), head.text()),
@@ -300,49 +292,29 @@ async fn a_file_is_saved_under_the_name_of_its_content_alone() {
         let id = id_of(&bytes);
         let path = format!("/{kind}/{id}");
         let other = format!("/{kind}/{}", id_of(b"other"));
-        assert_eq!(rig.post(&other, &bytes).await, StatusCode::BAD_REQUEST);
-        assert_eq!(
-            rig.http1(Method::POST, &other, &[], Feed::of(&bytes))
-                .await
-                .status,
-            StatusCode::BAD_REQUEST
-        );
+        assert_eq!(rig.post(&other, &bytes).await, 400);
+        let refused = rig.http1(Method::POST, &other, &[], Feed::of(&bytes)).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
         assert_eq!(rig.memory.files(), [""; 0]);
-        assert_eq!(
-            rig.http1(Method::POST, &path, &[], Feed::of(&bytes))
-                .await
-                .status,
-            StatusCode::OK
-        );
+        let saved = rig.http1(Method::POST, &path, &[], Feed::of(&bytes)).await;
+        assert_eq!(saved.status, StatusCode::OK);
         let expected = if kind == "data" {
             format!("repo/data/{}/{id}", &id[..2])
         } else {
             format!("repo/{kind}/{id}")
         };
         assert_eq!(rig.memory.files(), [expected]);
-        assert_eq!(rig.post(&path, &bytes).await, StatusCode::FORBIDDEN);
+        assert_eq!(rig.post(&path, &bytes).await, 403);
         let got = rig.ask(Method::GET, &path, &[]).await;
         assert_eq!(
             (got.status, got.length, got.body == bytes),
             (StatusCode::OK, Some(len.to_string()), true),
             "{kind}"
         );
-        assert_eq!(
-            rig.http1(Method::DELETE, &path, &[], Feed::default())
-                .await
-                .status,
-            StatusCode::OK
-        );
-        assert_eq!(
-            rig.http2(Method::DELETE, &path, &[], Feed::default())
-                .await
-                .status,
-            StatusCode::NOT_FOUND
-        );
-        assert_eq!(
-            rig.ask(Method::HEAD, &path, &[]).await.status,
-            StatusCode::NOT_FOUND
-        );
+        let removed = rig.http1(Method::DELETE, &path, &[], Feed::default());
+        assert_eq!(removed.await.status, StatusCode::OK);
+        assert_eq!(rig.delete(&path).await, 404);
+        assert_eq!(rig.status(Method::HEAD, &path).await, 404);
     }
 }
 
@@ -360,15 +332,12 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
         breaks: true,
         ..Feed::of(&bytes)
     };
-    let ended = sender
-        .send_request(request(Method::POST, &path, &[], broken))
-        .await;
+    let ended = request(Method::POST, &path, &[], broken);
+    let ended = sender.send_request(ended).await;
     assert!(ended.is_err() || ended.unwrap().status() == StatusCode::BAD_REQUEST);
     // The connection survives.
-    let missing = sender
-        .send_request(request(Method::HEAD, &path, &[], Feed::default()))
-        .await
-        .unwrap();
+    let missing = request(Method::HEAD, &path, &[], Feed::default());
+    let missing = sender.send_request(missing).await.unwrap();
     assert_eq!(missing.status(), StatusCode::NOT_FOUND);
     assert_eq!(rig.memory.files(), [""; 0]);
 }
@@ -381,14 +350,8 @@ async fn lists_have_two_versions_and_no_strangers() {
         let none = rig.ask(Method::GET, &format!("/{kind}/"), &[V2]).await;
         assert_eq!((none.status, none.text()), (StatusCode::OK, "[]"));
     }
-    assert_eq!(
-        rig.post(&format!("/data/{one}"), b"one").await,
-        StatusCode::OK
-    );
-    assert_eq!(
-        rig.post(&format!("/keys/{two}"), b"two").await,
-        StatusCode::OK
-    );
+    assert_eq!(rig.post(&format!("/data/{one}"), b"one").await, 200);
+    assert_eq!(rig.post(&format!("/keys/{two}"), b"two").await, 200);
     rig.memory.plant("repo/keys/README", b"a stranger");
     rig.memory.plant(&format!("repo/data/{two}"), b"a stranger");
     rig.memory
@@ -452,8 +415,7 @@ async fn a_long_list_is_whole_and_fails_as_a_whole() {
     assert_eq!(files.len(), 3000);
     rig.memory.fail(Some(StatusCode::SERVICE_UNAVAILABLE));
     for path in ["/data/", "/keys/"] {
-        let status = rig.ask(Method::GET, path, &[]).await.status;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(rig.status(Method::GET, path).await, 503);
     }
 }
 
@@ -499,11 +461,8 @@ async fn what_is_no_request_of_a_repository_is_refused() {
         (Method::PATCH, &*format!("/data/{id}"), 405),
         (Method::OPTIONS, "/config", 405),
     ] {
-        assert_eq!(
-            rig.ask(method.clone(), path, &[]).await.status.as_u16(),
-            status,
-            "{method} {path}"
-        );
+        let found = rig.status(method.clone(), path).await;
+        assert_eq!(found, status, "{method} {path}");
     }
 }
 
@@ -521,19 +480,10 @@ async fn what_stands_against_a_request_is_told_by_its_status() {
         StatusCode::INTERNAL_SERVER_ERROR,
     ] {
         rig.memory.fail(Some(status));
-        assert_eq!(
-            rig.ask(Method::GET, &path, &[]).await.status,
-            status,
-            "{status}"
-        );
-        assert_eq!(rig.post(&path, bytes).await, status, "{status}");
-        assert_eq!(
-            rig.http2(Method::DELETE, &path, &[], Feed::default())
-                .await
-                .status,
-            status,
-            "{status}"
-        );
+        let status = status.as_u16();
+        assert_eq!(rig.status(Method::GET, &path).await, status);
+        assert_eq!(rig.post(&path, bytes).await, status);
+        assert_eq!(rig.delete(&path).await, status);
     }
     rig.memory.fail(None);
     assert_eq!(rig.ask(Method::GET, &path, &[]).await.body, bytes);
@@ -541,28 +491,16 @@ async fn what_stands_against_a_request_is_told_by_its_status() {
 
 #[tokio::test]
 async fn with_a_password_only_who_knows_it_is_answered() {
-    let rig = Rig::with_guard(Some(Guard {
-        password: Some(Password::of("user", "pass")),
-        names: None,
-    }));
-    rig.memory.plant("repo/config", b"x");
-    assert_eq!(
-        rig.ask(Method::GET, "/config", &[]).await.status,
-        StatusCode::UNAUTHORIZED
-    );
-    assert_eq!(rig.post("/config", b"y").await, StatusCode::UNAUTHORIZED);
+    let rig = Rig::guarded(Limits::default());
+    assert_eq!(rig.status(Method::GET, "/config").await, 401);
+    assert_eq!(rig.post("/config", b"y").await, 401);
     let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
     assert_eq!(rig.ask(Method::GET, "/config", &[known]).await.body, b"x");
 }
 
 /// Starts a server with a password on a TCP port of the loopback interface.
 async fn listening(limits: Limits) -> SocketAddr {
-    let guard = Guard {
-        password: Some(Password::of("user", "pass")),
-        names: None,
-    };
-    let rig = Rig::with_limits(Some(guard), limits);
-    rig.memory.plant("repo/config", b"x");
+    let rig = Rig::guarded(limits);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(rig.server.accept(listener));
@@ -675,10 +613,11 @@ async fn an_idle_connection_is_closed_also_with_the_password() {
 #[tokio::test]
 async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
     let names = OwnNames::of("localhost:0", ([127, 0, 0, 1], 1).into());
-    let rig = Rig::with_guard(Some(Guard {
+    let guard = Guard {
         password: None,
         names,
-    }));
+    };
+    let rig = Rig::with(Some(guard), Limits::default());
     rig.memory.plant("repo/config", b"x");
     let site = |value| (HeaderName::from_static("sec-fetch-site"), value);
     let cases = [
@@ -691,14 +630,8 @@ async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
     ];
     for (header, status) in cases {
         let headers: Vec<_> = header.clone().into_iter().collect();
-        assert_eq!(
-            rig.ask(Method::GET, "/config", &headers)
-                .await
-                .status
-                .as_u16(),
-            status,
-            "{header:?}"
-        );
+        let answer = rig.ask(Method::GET, "/config", &headers).await;
+        assert_eq!(answer.status.as_u16(), status, "{header:?}");
     }
     // A page whose name resolves to this machine (DNS rebinding).
     for (host, status) in [
@@ -733,15 +666,11 @@ async fn many_uploads_and_downloads_share_a_connection() {
             tokio::spawn(async move {
                 let bytes = content(index * 5_000);
                 let path = format!("/data/{}", id_of(&bytes));
-                let saved = sender
-                    .send_request(request(Method::POST, &path, &[], Feed::of(&bytes)))
-                    .await
-                    .unwrap();
+                let save = request(Method::POST, &path, &[], Feed::of(&bytes));
+                let saved = sender.send_request(save).await.unwrap();
                 assert_eq!(saved.status(), StatusCode::OK);
-                let got = sender
-                    .send_request(request(Method::GET, &path, &[], Feed::default()))
-                    .await
-                    .unwrap();
+                let get = request(Method::GET, &path, &[], Feed::default());
+                let got = sender.send_request(get).await.unwrap();
                 assert!(Answer::of(got).await.body == bytes);
             })
         })
@@ -766,8 +695,5 @@ async fn nonsense_ends_its_connection_and_no_other() {
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said).await;
     }
-    assert_eq!(
-        rig.ask(Method::GET, "/config", &[]).await.status,
-        StatusCode::NOT_FOUND
-    );
+    assert_eq!(rig.status(Method::GET, "/config").await, 404);
 }

@@ -28,12 +28,10 @@ struct State {
 }
 
 impl Memory {
-    /// Makes every later call fail with this error; `None` lets calls succeed again.
     pub(super) fn fail(&self, obstacle: Option<StatusCode>) {
         self.0.lock().unwrap().obstacle = obstacle;
     }
 
-    /// Returns the names of all files.
     pub(super) fn files(&self) -> Vec<String> {
         self.0.lock().unwrap().files.keys().cloned().collect()
     }
@@ -43,14 +41,10 @@ impl Memory {
     }
 
     pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
-        self.0
-            .lock()
-            .unwrap()
-            .files
-            .insert(name.to_owned(), bytes.to_vec());
+        let mut state = self.0.lock().unwrap();
+        state.files.insert(name.to_owned(), bytes.to_vec());
     }
 
-    /// Makes the list of this directory endless.
     pub(super) fn make_endless(&self, directory: &str) {
         self.0.lock().unwrap().endless = Some(directory.to_owned());
     }
@@ -197,7 +191,6 @@ impl Objects for Memory {
     }
 }
 
-/// Upload of one object to the in-memory storage.
 #[derive(Debug)]
 pub(super) struct Written {
     memory: Memory,
