@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use nicstripe::bench::Verdict;
+use nicstripe::bench::BaselineVerdict;
 use nicstripe_lab::{BitRate, LinkSpec};
 use nicstripe_testkit::bench::{Place, Result};
 
@@ -30,7 +30,8 @@ pub(crate) fn regression(
             .baseline
             .as_ref()
             .map(|comparison| comparison.verdict);
-        quiet += usize::from(again.exit_code == Some(0) && verdict != Some(Verdict::Regression));
+        quiet +=
+            usize::from(again.exit_code == Some(0) && verdict != Some(BaselineVerdict::Regression));
     }
     findings.count(
         "regression, noise recognized as noise",

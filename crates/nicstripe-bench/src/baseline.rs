@@ -4,7 +4,7 @@
 use nicstripe_proto::BitRate;
 
 use crate::{
-    report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict},
+    report::{BaselineVerdict, BenchLink, BenchReport, Comparison, Phase, Spread},
     statistics::{as_values, median, median_absolute_deviation},
 };
 
@@ -33,7 +33,7 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     };
     let why = obstacle(report, baseline).or_else(no_rate);
     let (change_pct, noise_pct, verdict) =
-        change.unwrap_or((0.0, LEAST_NOISE_PERCENT, Verdict::NotComparable));
+        change.unwrap_or((0.0, LEAST_NOISE_PERCENT, BaselineVerdict::NotComparable));
     Comparison {
         id: baseline.id.clone(),
         baseline: Spread::of(&earlier).unwrap_or_default(),
@@ -42,7 +42,7 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
         verdict: if why.is_none() {
             verdict
         } else {
-            Verdict::NotComparable
+            BaselineVerdict::NotComparable
         },
         why,
     }
@@ -56,16 +56,18 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
 /// overlap. The noise is [`LEAST_NOISE_PERCENT`] or three times the larger median absolute
 /// deviation, whichever is larger. Simulated with 6 repeats each: noise of 1 % is never reported as
 /// a regression, and a drop of 10 % always is (tests below).
-fn change(now: &[BitRate], earlier: &[BitRate]) -> Option<(f64, f64, Verdict)> {
+fn change(now: &[BitRate], earlier: &[BitRate]) -> Option<(f64, f64, BaselineVerdict)> {
     let (values, before) = (as_values(now), as_values(earlier));
     let base = median(&before).filter(|base| *base > 0.0)?;
     let percent = (median(&values)? - base) / base * 100.0;
     let scatter = median_absolute_deviation(&values)?.max(median_absolute_deviation(&before)?);
     let noise = (3.0 * scatter / base * 100.0).max(LEAST_NOISE_PERCENT);
     let verdict = match percent {
-        _ if percent < -noise && now.iter().max() < earlier.iter().min() => Verdict::Regression,
-        _ if percent > noise && now.iter().min() > earlier.iter().max() => Verdict::Better,
-        _ => Verdict::Same,
+        _ if percent < -noise && now.iter().max() < earlier.iter().min() => {
+            BaselineVerdict::Regression
+        }
+        _ if percent > noise && now.iter().min() > earlier.iter().max() => BaselineVerdict::Better,
+        _ => BaselineVerdict::Same,
     };
     Some((percent, noise, verdict))
 }

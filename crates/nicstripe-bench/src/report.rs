@@ -639,17 +639,17 @@ pub struct Comparison {
     pub change_pct: f64,
     /// Noise of the rates in percent; a smaller change of the median is not significant.
     pub noise_pct: f64,
-    /// Verdict of the comparison.
-    pub verdict: Verdict,
+    /// BaselineVerdict of the comparison.
+    pub verdict: BaselineVerdict,
     /// Reason why the reports are not comparable; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Verdict of comparing two benchmarks.
+/// BaselineVerdict of comparing two benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum BaselineVerdict {
     /// The change is within the noise.
     Same,
     /// The new report is faster, beyond the noise.

@@ -1,6 +1,6 @@
 //! Checks of a report against a baseline and a minimum rate, which determine the exit code.
 
-use nicstripe::bench::{BenchReport, Comparison, Phase, Verdict};
+use nicstripe::bench::{BaselineVerdict, BenchReport, Comparison, Phase};
 
 use super::reading::{Reading, obstacle, short_id};
 use crate::failure::{Fault, exit::Exit};
@@ -9,12 +9,12 @@ pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), Fault> {
     let id = short_id(&comparison.id);
     let (percent, noise) = (-comparison.change_pct, comparison.noise_pct);
     let (exit, text) = match comparison.verdict {
-        Verdict::Same | Verdict::Better => return Ok(()),
-        Verdict::Regression => (
+        BaselineVerdict::Same | BaselineVerdict::Better => return Ok(()),
+        BaselineVerdict::Regression => (
             Exit::Slower,
             format!("{percent:.1} % slower than {id}, noise is {noise:.1} %"),
         ),
-        Verdict::NotComparable => (
+        BaselineVerdict::NotComparable => (
             Exit::Failed,
             format!("cannot be compared with {id}: {}", obstacle(comparison)),
         ),
@@ -93,14 +93,14 @@ mod tests {
             ..samples::with_disk().baseline.unwrap()
         };
         for (verdict, expected) in [
-            (Verdict::Same, ""),
-            (Verdict::Better, ""),
+            (BaselineVerdict::Same, ""),
+            (BaselineVerdict::Better, ""),
             (
-                Verdict::Regression,
+                BaselineVerdict::Regression,
                 "11.4 % slower than 0badcafe, noise is 3.0 %",
             ),
             (
-                Verdict::NotComparable,
+                BaselineVerdict::NotComparable,
                 "cannot be compared with 0badcafe: measured differently",
             ),
         ] {

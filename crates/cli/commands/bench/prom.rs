@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use nicstripe::bench::{BenchLink, BenchReport, Limiter, Phase, Spread, Verdict};
+use nicstripe::bench::{BaselineVerdict, BenchLink, BenchReport, Limiter, Phase, Spread};
 
 use super::reading::{Reading, limiter_text, phase_text};
 
@@ -138,12 +138,12 @@ fn state(text: &mut Text, reading: Reading<'_>) {
         text.value(
             "regression",
             "1 if significantly slower than the baseline",
-            Some(u8::from(verdict == Verdict::Regression)),
+            Some(u8::from(verdict == BaselineVerdict::Regression)),
         );
         text.value(
             "change_ratio",
             "Change from the baseline, negative if slower",
-            (verdict != Verdict::NotComparable).then_some(change),
+            (verdict != BaselineVerdict::NotComparable).then_some(change),
         );
     }
     let complete = Some(u8::from(report.complete));

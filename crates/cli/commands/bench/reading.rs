@@ -1,8 +1,8 @@
 //! Values derived from a bench report, shared by the table, the HTML page and the metrics.
 
 use nicstripe::bench::{
-    BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter, LinkSummary, Phase, Run,
-    Spread, SweepKind, Verdict,
+    BaselineVerdict, BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter, LinkSummary,
+    Phase, Run, Spread, SweepKind,
 };
 
 use super::unit::RateUnit;
@@ -197,7 +197,7 @@ impl<'a> Reading<'a> {
     pub(crate) fn compared(self) -> Option<String> {
         let comparison = self.report.baseline.as_ref()?;
         let id = short_id(&comparison.id);
-        if comparison.verdict == Verdict::NotComparable {
+        if comparison.verdict == BaselineVerdict::NotComparable {
             let why = shown(obstacle(comparison));
             return Some(format!("not comparable with {id}: {why}"));
         }
@@ -340,12 +340,12 @@ pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     }
 }
 
-pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict_text(verdict: BaselineVerdict) -> &'static str {
     match verdict {
-        Verdict::Same => "no significant change",
-        Verdict::Better => "faster",
-        Verdict::Regression => "SLOWER (significant)",
-        Verdict::NotComparable => "not comparable",
+        BaselineVerdict::Same => "no significant change",
+        BaselineVerdict::Better => "faster",
+        BaselineVerdict::Regression => "SLOWER (significant)",
+        BaselineVerdict::NotComparable => "not comparable",
     }
 }
 
@@ -368,11 +368,11 @@ impl Mood {
         }
     }
 
-    pub(crate) fn of_verdict(verdict: Verdict) -> Self {
+    pub(crate) fn of_verdict(verdict: BaselineVerdict) -> Self {
         match verdict {
-            Verdict::Regression | Verdict::NotComparable => Self::Bad,
-            Verdict::Better => Self::Good,
-            Verdict::Same => Self::Plain,
+            BaselineVerdict::Regression | BaselineVerdict::NotComparable => Self::Bad,
+            BaselineVerdict::Better => Self::Good,
+            BaselineVerdict::Same => Self::Plain,
         }
     }
 

@@ -13,7 +13,7 @@ fn of_rates(phase: Phase, mbit: &[f64]) -> BenchReport {
     report(vec![link(1)], runs)
 }
 
-fn verdict(now: &BenchReport, before: &BenchReport) -> (Verdict, Option<String>) {
+fn verdict(now: &BenchReport, before: &BenchReport) -> (BaselineVerdict, Option<String>) {
     let found = compare(now, before);
     (found.verdict, found.why)
 }
@@ -38,7 +38,7 @@ fn what_a_shared_bus_costs_is_a_regression() {
     let found = compare(&shared, &good);
     assert_eq!(
         (found.verdict, found.why, found.id),
-        (Verdict::Regression, None, good.id.clone())
+        (BaselineVerdict::Regression, None, good.id.clone())
     );
     assert!(
         (found.change_pct + 38.4).abs() < 0.1 && found.noise_pct == 3.0,
@@ -50,8 +50,8 @@ fn what_a_shared_bus_costs_is_a_regression() {
         (found.baseline.median_bps, found.baseline.n),
         (1_863_000_000, 6)
     );
-    assert_eq!(compare(&good, &shared).verdict, Verdict::Better);
-    assert_eq!(compare(&good, &good).verdict, Verdict::Same);
+    assert_eq!(compare(&good, &shared).verdict, BaselineVerdict::Better);
+    assert_eq!(compare(&good, &good).verdict, BaselineVerdict::Same);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn other_links_packets_directions_and_documents_are_not_compared() {
     assert_eq!(
         verdict(&now, &other),
         (
-            Verdict::NotComparable,
+            BaselineVerdict::NotComparable,
             Some("links differ: eth0=enp0, baseline wlan0=enp0".into())
         )
     );
@@ -74,23 +74,23 @@ fn other_links_packets_directions_and_documents_are_not_compared() {
     assert_eq!(
         verdict(&now, &jumbo),
         (
-            Verdict::NotComparable,
+            BaselineVerdict::NotComparable,
             Some("MTU of eth0 differs: 1500, baseline 9000".into())
         )
     );
     jumbo.links[0].theory = None;
     assert_eq!(
         verdict(&now, &jumbo).0,
-        Verdict::Same,
+        BaselineVerdict::Same,
         "the interfaces' MTUs are 1500"
     );
     let mut newer = now.clone();
     newer.schema = "nicstripe-bench-report/2".into();
-    assert_eq!(verdict(&now, &newer).0, Verdict::NotComparable);
+    assert_eq!(verdict(&now, &newer).0, BaselineVerdict::NotComparable);
     let found = compare(&now, &of_rates(Phase::Reverse, &[940.0; 6]));
     assert_eq!(
         (found.verdict, found.baseline.n),
-        (Verdict::NotComparable, 0)
+        (BaselineVerdict::NotComparable, 0)
     );
     assert_eq!(
         found.why.unwrap(),
@@ -108,13 +108,13 @@ fn links_in_another_order_and_a_slower_line_are_compared() {
     };
     assert_eq!(
         verdict(&of([1, 2], 940.0), &of([2, 1], 940.0)).0,
-        Verdict::Same
+        BaselineVerdict::Same
     );
     let mut slow = of_rates(Phase::Together, &[94.0; 6]);
     slow.links[0].theory_bps = Some(94_148_244);
     assert_eq!(
         verdict(&slow, &of_rates(Phase::Together, &[940.0; 6])).0,
-        Verdict::Regression
+        BaselineVerdict::Regression
     );
 }
 
@@ -126,7 +126,7 @@ fn reports_of_the_reverse_alone_are_compared_by_it() {
     );
     assert_eq!(
         (found.verdict, found.baseline.median_bps),
-        (Verdict::Regression, 940_000_000)
+        (BaselineVerdict::Regression, 940_000_000)
     );
 }
 
@@ -152,11 +152,11 @@ fn in_1000_comparisons_noise_is_never_a_regression_and_a_tenth_less_always() {
         let before = noisy(&mut state, 940.0);
         assert_ne!(
             compare(&noisy(&mut state, 940.0), &before).verdict,
-            Verdict::Regression
+            BaselineVerdict::Regression
         );
         assert_eq!(
             compare(&noisy(&mut state, 846.0), &before).verdict,
-            Verdict::Regression
+            BaselineVerdict::Regression
         );
     }
 }

@@ -11,10 +11,10 @@ mod packets;
 
 #[doc(inline)]
 pub use nicstripe_bench::{
-    BenchEvent, BenchLimits, BenchLink, BenchPlan, BenchReport, Comparison, CpuUse, Direction,
-    DiskPlan, DiskReport, Ends, Flow, HostFacts, InterfaceFacts, Interval, Known, Limiter,
-    LinkSummary, Phase, PlanSummary, RoundTrips, Run, SCHEMA, Spread, Summary, Sweep, SweepKind,
-    SweepPoint, TcpUse, TheoryInputs, Verdict, compare, conclude, summarise,
+    BaselineVerdict, BenchEvent, BenchLimits, BenchLink, BenchPlan, BenchReport, Comparison,
+    CpuUse, Direction, DiskPlan, DiskReport, Ends, Flow, HostFacts, InterfaceFacts, Interval,
+    Known, Limiter, LinkSummary, Phase, PlanSummary, RoundTrips, Run, SCHEMA, Spread, Summary,
+    Sweep, SweepKind, SweepPoint, TcpUse, TheoryInputs, compare, conclude, summarise,
 };
 
 pub use self::handle::Bench;

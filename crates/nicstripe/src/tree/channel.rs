@@ -20,6 +20,8 @@ use nicstripe_proto::{
 use super::{
     allowance::{Receiving, Sending},
     options::{EntryOutcome, TreeReport},
+    receiver::completion::Completion,
+    sender::Done,
 };
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
@@ -88,7 +90,7 @@ pub(crate) enum SenderInput {
     /// Deletions and failures may still arrive.
     Committed,
     /// Result of a job of the sender on the I/O threads.
-    Job(super::sender::Done),
+    Job(Done),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
 }
@@ -120,7 +122,7 @@ pub(crate) enum ReceiverInput {
         result: Result<(), Reason>,
     },
     /// Result of a job of the receiver on the I/O threads.
-    Job(super::receiver::Completion),
+    Job(Completion),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
 }

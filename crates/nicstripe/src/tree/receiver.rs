@@ -19,6 +19,7 @@
 
 mod commit_group;
 mod comparison;
+pub(super) mod completion;
 mod context;
 mod directories;
 mod dirs;
@@ -31,59 +32,28 @@ mod outbox;
 mod part;
 mod placing;
 mod promised;
+mod request;
 mod spelling;
 mod surplus;
 #[cfg(test)]
 mod tests;
 mod writing;
 
-use std::{
-    rc::Rc,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{rc::Rc, sync::mpsc, time::Duration};
 
-use nicstripe_proto::{
-    Digest, Name,
-    tree::{BatchReader, EntryId, Record, TreeRules},
-};
+use nicstripe_proto::tree::{BatchReader, Record};
 
-pub(crate) use self::promised::Promised;
 use self::{
-    commit_group::Committed, comparison::Comparison, context::Context, directories::Directories,
-    files::Files, jobs::Jobs, links::Links, outbox::Outbox, writing::Wrote,
+    comparison::Comparison, completion::Completion, context::Context, directories::Directories,
+    files::Files, jobs::Jobs, links::Links, outbox::Outbox,
 };
+pub(crate) use self::{promised::Promised, request::ReceiverRequest};
 use super::{
-    allowance::Receiving,
     channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
-    filter::Filters,
     halt::{Halt, breach},
     owners::Owners,
 };
-use crate::file::{ChunkBuffer, FileError, Inode, IoPool, Root};
-
-/// Request to receive a tree: its target and options.
-pub(crate) struct ReceiverRequest {
-    /// Directory to which the peer's paths are confined.
-    pub(crate) root: Arc<Root>,
-    /// Path of the target beneath `root`; `None` is the root itself.
-    pub(crate) target: Option<Name>,
-    /// True if the single top-level entry is stored under the target's name, unless the target is
-    /// an existing directory.
-    pub(crate) as_name: bool,
-    pub(crate) rules: TreeRules,
-    pub(crate) peer_key: [u8; 32],
-    pub(crate) append_only: bool,
-    /// True if the sender may set set-user-ID and similar attributes; see
-    /// [`Attributes::privileged`](crate::file::Attributes).
-    pub(crate) privileged: bool,
-    /// True if the local user gets an event for each entry.
-    pub(crate) list: bool,
-    /// Entries that the sender must announce; `None` unless the local side requested them.
-    pub(crate) promised: Option<Promised>,
-    pub(crate) filters: Filters,
-    pub(crate) allowance: Receiving,
-}
+use crate::file::{ChunkBuffer, FileError, IoPool};
 
 impl ReceiverRequest {
     /// Prepares the receiver for its thread, which drops `held` when the tree has ended.
@@ -116,18 +86,6 @@ fn run(
         }
     };
     receiver.close(result);
-}
-
-/// Result of a job on the I/O threads.
-pub(crate) enum Completion {
-    /// Digest of an existing file; `None` if the file cannot be read.
-    Hashed(EntryId, Option<Digest>),
-    /// Inode of a standalone file that was opened for writing.
-    Opened(EntryId, Inode),
-    /// Results of writing pieces of files.
-    Wrote(Vec<Wrote>),
-    /// Results of a group commit.
-    Committed(Vec<Committed>),
 }
 
 /// State of the receiver's thread. Each part owns its state; this only connects them.

@@ -6,7 +6,7 @@ use nicstripe_sim::Rng;
 use crate::{
     baseline::{LEAST_NOISE_PERCENT, change},
     repeat::are_enough,
-    report::Verdict,
+    report::BaselineVerdict,
 };
 
 fn mbit(rates: &[u64]) -> Vec<BitRate> {
@@ -20,7 +20,7 @@ fn what_a_shared_bus_costs_is_a_regression() {
         &mbit(&[1863, 1860, 1866, 1862, 1864, 1863]),
     )
     .unwrap();
-    assert_eq!(verdict, Verdict::Regression);
+    assert_eq!(verdict, BaselineVerdict::Regression);
     assert!((percent + 38.4).abs() < 0.1, "{percent}");
     assert_eq!(noise, LEAST_NOISE_PERCENT);
 }
@@ -28,24 +28,24 @@ fn what_a_shared_bus_costs_is_a_regression() {
 #[test]
 fn the_same_the_other_way_round_is_better() {
     let (_, _, verdict) = change(&mbit(&[626, 630, 620]), &mbit(&[134, 130, 140])).unwrap();
-    assert_eq!(verdict, Verdict::Better);
+    assert_eq!(verdict, BaselineVerdict::Better);
 }
 
 #[test]
 fn three_percent_are_chance_and_so_are_ranges_that_overlap() {
     assert_eq!(
         change(&mbit(&[912; 6]), &mbit(&[940; 6])).unwrap().2,
-        Verdict::Same
+        BaselineVerdict::Same
     );
     assert_eq!(
         change(&mbit(&[911; 6]), &mbit(&[940; 6])).unwrap().2,
-        Verdict::Regression
+        BaselineVerdict::Regression
     );
     assert_eq!(
         change(&mbit(&[850, 851, 850, 851, 850, 945]), &mbit(&[940; 6]))
             .unwrap()
             .2,
-        Verdict::Same
+        BaselineVerdict::Same
     );
 }
 
@@ -53,7 +53,7 @@ fn three_percent_are_chance_and_so_are_ranges_that_overlap() {
 fn repeats_that_scatter_hide_a_difference_as_large_as_their_scatter() {
     // Median 900, median absolute deviation 50: 150 of 1000 are noise.
     let (_, noise, verdict) = change(&mbit(&[800, 850, 900, 950, 999]), &mbit(&[1000; 5])).unwrap();
-    assert_eq!((noise, verdict), (15.0, Verdict::Same));
+    assert_eq!((noise, verdict), (15.0, BaselineVerdict::Same));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn repeats(rng: &mut Rng, mbit: f64) -> Vec<BitRate> {
     found
 }
 
-fn verdicts(now_mbit: f64, verdict: Verdict) -> usize {
+fn verdicts(now_mbit: f64, verdict: BaselineVerdict) -> usize {
     let mut rng = Rng::new(20_261_122);
     let compared = (0..1000).map(|_| {
         let earlier = repeats(&mut rng, 1880.0);
@@ -88,10 +88,10 @@ fn verdicts(now_mbit: f64, verdict: Verdict) -> usize {
 
 #[test]
 fn noise_of_one_percent_is_no_regression_in_1000_of_1000_comparisons() {
-    assert_eq!(verdicts(1880.0, Verdict::Same), 1000);
+    assert_eq!(verdicts(1880.0, BaselineVerdict::Same), 1000);
 }
 
 #[test]
 fn a_tenth_less_is_a_regression_in_1000_of_1000_comparisons() {
-    assert_eq!(verdicts(1880.0 * 0.9, Verdict::Regression), 1000);
+    assert_eq!(verdicts(1880.0 * 0.9, BaselineVerdict::Regression), 1000);
 }

@@ -20,12 +20,13 @@ use nicstripe_proto::{
 use rustix::fs::{Stat, fstat};
 
 use super::{
-    Completion, Halt,
+    completion::Completion,
     context::{Context, Held},
     jobs::Jobs,
     leaf::Leaf,
 };
 use crate::file::{Hashing, MOST_UNIT, nanoseconds_between, time_unit_of};
+use crate::tree::halt::Halt;
 
 /// Announced entry with the existing object of its name.
 #[derive(Debug)]

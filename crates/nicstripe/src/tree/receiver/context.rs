@@ -10,8 +10,9 @@ use std::{
 use nicstripe_proto::tree::{Entry, MOST_PENDING_WEIGHT, NodeKind};
 use rustix::process::geteuid;
 
-use super::{Halt, ReceiverRequest, breach, dirs::TreeDir};
+use super::{dirs::TreeDir, request::ReceiverRequest};
 use crate::file::{Attributes, Lost, hidden_name};
+use crate::tree::halt::{Halt, breach};
 
 /// Request of a tree, and what its entries have in common. No part of the receiver changes it.
 pub(super) struct Context {

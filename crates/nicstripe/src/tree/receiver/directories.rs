@@ -21,7 +21,6 @@ use rustix::{
 };
 
 use super::{
-    Halt, breach,
     commit_group::sync_file_system,
     context::{Context, Held},
     dirs::{RootDir, TreeDir},
@@ -31,6 +30,7 @@ use super::{
     spelling::Spellings,
     surplus::{AnnouncedNames, Deleter},
 };
+use crate::tree::halt::{Halt, breach};
 use crate::{
     file::{Attributes, FileError, check_sought, entries_of, inode_of},
     text::shown_path,

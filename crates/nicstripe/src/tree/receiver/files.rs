@@ -18,14 +18,15 @@ use parking_lot::Mutex;
 use rustix::fs::fstatvfs;
 
 use super::{
-    Completion, Halt, breach,
     commit_group::{self, CommitGroup, Committed},
+    completion::Completion,
     context::{Context, Held},
     jobs::Jobs,
     leaf::Leaf,
     part::Part,
     writing::{self, Batch, Piece, Writing, Wrote},
 };
+use crate::tree::halt::{Halt, breach};
 use crate::{
     file::{Attributes, ChunkBuffer, FileError, Inode, Target, TargetRequest},
     tree::channel::Answer,

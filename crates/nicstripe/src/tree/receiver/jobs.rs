@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, atomic::AtomicBool, mpsc},
 };
 
-use super::{Completion, ReceiverInput};
+use super::completion::Completion;
 use crate::file::IoPool;
+use crate::tree::channel::ReceiverInput;
 
 /// Starts jobs on the I/O threads, whose results arrive as inputs of the receiver.
 #[derive(Clone)]
