@@ -273,7 +273,7 @@ impl StoredTarget {
 
     fn sync(&self, subtrees: &[Subtree]) -> Result<(), FileError> {
         let mut is_closed = self.is_closed.lock();
-        if *is_closed {
+        if *is_closed || subtrees.is_empty() {
             return Ok(());
         }
         self.part.sync(subtrees).map_err(|cause| {
@@ -281,8 +281,7 @@ impl StoredTarget {
             self.discard(&mut is_closed);
             self.error("sync", cause)
         })?;
-        self.has_durable
-            .fetch_or(!subtrees.is_empty(), Ordering::AcqRel);
+        self.has_durable.store(true, Ordering::Release);
         Ok(())
     }
 

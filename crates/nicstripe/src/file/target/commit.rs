@@ -32,10 +32,11 @@ pub(crate) enum CommitStage {
 }
 
 impl Target {
-    /// Syncs the target's data, then records `subtrees` as durable in the journal.
+    /// Syncs the target's data, then records `subtrees` as durable in the journal. Without any, only
+    /// waits for a sync that runs.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
         let mut syncs = self.syncs.lock();
-        if *syncs == Syncs::Closed {
+        if *syncs == Syncs::Closed || subtrees.is_empty() {
             return Ok(());
         }
         self.unsynced.store(0, Ordering::Release);

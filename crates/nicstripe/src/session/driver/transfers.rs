@@ -350,21 +350,22 @@ impl Driver {
         }
     }
 
-    /// Ends a transfer after an error at the peer or elsewhere. First syncs the written data, so
-    /// that a later transfer can resume.
+    /// Ends a transfer after an error at the peer or elsewhere. First syncs the written data and waits
+    /// for a sync that runs, so that a later transfer can resume.
     pub(super) fn fail_locally(&mut self, transfer: TransferId, error: Error) {
-        let target = self.target(transfer).filter(|target| target.is_resumable());
-        match target.zip(self.session.take_unsynced(transfer)) {
-            Some((target, subtrees)) => self.jobs.run(move || {
-                // Data that cannot be synced is retransmitted on resume.
-                let _ = target.sync(subtrees);
-                IoResult::Flushed {
-                    transfer,
-                    error: Box::new(error),
-                }
-            }),
-            None => self.end_transfer(transfer, Err(error)),
-        }
+        let target = self.target(transfer);
+        let Some(target) = target.filter(|target| target.is_resumable()) else {
+            return self.end_transfer(transfer, Err(error));
+        };
+        let unsynced = self.session.take_unsynced(transfer).unwrap_or_default();
+        self.jobs.run(move || {
+            // Data that cannot be synced is retransmitted on resume.
+            let _ = target.sync(unsynced);
+            IoResult::Flushed {
+                transfer,
+                error: Box::new(error),
+            }
+        });
     }
 
     /// Ends the session and reports the error to all waiting owners. A client may then create a new
