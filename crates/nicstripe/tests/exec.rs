@@ -229,6 +229,38 @@ async fn a_command_whose_caller_goes_away_is_killed() {
 }
 
 #[tokio::test]
+async fn a_session_runs_64_commands_at_once_and_the_next_one_later() {
+    let stage = Stage::new("exec=wait,exec=cat").await;
+    let mut open = Vec::new();
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let (stdin, kept) = duplex(1);
+        open.push(kept);
+        let client = stage.client.clone();
+        running.spawn(async move {
+            let (stdout, stderr) = (tokio::io::sink(), tokio::io::sink());
+            client.exec(["wait"], stdin, stdout, stderr).await
+        });
+    }
+    let all_run = async {
+        while stage.tasks.started.lock().unwrap().len() < 64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LONG, all_run).await.unwrap();
+    let error = stage.run(&["cat"], b"").await.0.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error:?}");
+    assert!(
+        nicstripe::chain(&error).contains("limit of 64"),
+        "{error:?}"
+    );
+    running.shutdown().await;
+    let again = async { while stage.run(&["cat"], b"").await.0.is_err() {} };
+    timeout(LONG, again).await.unwrap();
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn a_command_whose_daemon_goes_away_has_no_status() {
     let stage = Stage::new("exec=wait").await;
     let shutdown = stage.shutdown.clone();

@@ -140,7 +140,7 @@ fn fixed() -> Vec<(&'static str, OsString)> {
     variables
 }
 
-/// Directories of programs, none of which a peer can write to.
+/// Directories of programs. A peer that may write to one may run programs anyway.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Time from SIGTERM to SIGKILL.

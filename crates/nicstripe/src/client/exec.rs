@@ -63,7 +63,7 @@ impl Client {
         let Ok(room) = session.handle.inputs.reserve_many(4).await else {
             return Err(lost());
         };
-        let (status, mut told) = tokio::io::duplex(STATUS);
+        let (status, told) = tokio::io::duplex(STATUS);
         let (starts, running) = {
             let mut numbers = self.inner.numbers.lock();
             let exec = Exec {
@@ -107,10 +107,11 @@ impl Client {
         let ended = |ended: Ended| async move { ended.await.unwrap_or_else(|_| Err(lost())) };
         // Dropping it cancels what is left: input that the command has not read.
         let _running = running;
-        let read = async {
+        let read = async move {
             let mut batch = Vec::new();
-            // Fails if the stream of the status fails, which tells why.
-            let _ = told.read_to_end(&mut batch).await;
+            // Fails if the stream of the status fails, which tells why. Dropping the rest fails a
+            // stream that is longer than a status.
+            let _ = told.take(STATUS as u64).read_to_end(&mut batch).await;
             Ok::<_, Error>(batch)
         };
         let (batch, ..) = tokio::try_join!(read, ended(status), ended(stdout), ended(stderr))?;

@@ -17,15 +17,18 @@ use nicstripe_proto::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::oneshot,
+    sync::{OwnedSemaphorePermit, oneshot},
 };
 
 use super::service::Service;
 use crate::{
-    file::FileError,
-    session::kind::{
-        Opened,
-        exec::{ByteSink, ByteSource, Reader},
+    file::{FileError, Lease},
+    session::{
+        SessionHandle,
+        kind::{
+            Opened,
+            exec::{ByteSink, ByteSource, Reader},
+        },
     },
     text::logged::logged,
     trust::ExecRule,
@@ -84,22 +87,15 @@ impl Service {
     pub(super) fn start_command(
         self: Arc<Self>,
         exec: Exec,
+        session: SessionHandle,
     ) -> impl Future<Output = Result<Opened, FileError>> + Send + 'static {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
         *self.outputs.lock() = receivers.into();
         async move {
-            let started = match self.permitted(exec) {
-                Ok((executor, command)) => {
-                    let started = self.pool().call(move || executor.start(command)).await;
-                    let gone = || io::Error::other("the I/O threads have ended");
-                    let started = started.unwrap_or_else(|| Err(gone()));
-                    started.map_err(|cause| FileError::new("start", "the command", cause))
-                }
-                Err(error) => Err(error),
-            };
+            let started = self.start(exec, &session).await;
             match started {
-                Ok(started) => {
-                    let status = Status::Running(started.status);
+                Ok((started, held)) => {
+                    let status = Status::Running(started.status, held);
                     let outputs: [Reader; 3] = [started.stdout, started.stderr, Box::new(status)];
                     for (sender, output) in senders.into_iter().zip(outputs) {
                         let _ = sender.send(Ok(ByteSource::requested(output)));
@@ -137,6 +133,27 @@ impl Service {
         }
     }
 
+    /// Starts a command that the line permits, within the peer's shares. Returns it with what it
+    /// holds of them.
+    async fn start(
+        &self,
+        exec: Exec,
+        session: &SessionHandle,
+    ) -> Result<(StartedCommand, Held), FileError> {
+        let (executor, command) = self.permitted(exec)?;
+        let permit = self.commands.clone().try_acquire_owned().map_err(|_| {
+            let why = format!("limit of {MOST_COMMANDS} concurrent commands per session reached");
+            let error = FileError::new("run", "another command", io::Error::other(why));
+            error.with_code(FailCode::Refused)
+        })?;
+        let files = self.lease_files(OF_COMMAND, session).await?;
+        let started = self.pool().call(move || executor.start(command)).await;
+        let gone = || Err(io::Error::other("the I/O threads have ended"));
+        let started = started.unwrap_or_else(gone);
+        let started = started.map_err(|cause| FileError::new("start", "the command", cause))?;
+        Ok((started, (permit, files)))
+    }
+
     fn permitted(&self, exec: Exec) -> Result<(Arc<dyn Executor>, PeerCommand), FileError> {
         let words: Vec<Vec<u8>> = exec.words.into_iter().map(|word| word.0).collect();
         let shown = ExecRule::shown(&words);
@@ -157,9 +174,15 @@ impl Service {
     }
 }
 
+/// Part of a peer's shares that a running command holds.
+type Held = (OwnedSemaphorePermit, Lease);
+
 /// Status of a command as a stream of one batch.
 enum Status {
-    Running(Pin<Box<dyn Future<Output = io::Result<ExitStatus>> + Send>>),
+    Running(
+        Pin<Box<dyn Future<Output = io::Result<ExitStatus>> + Send>>,
+        #[expect(dead_code, reason = "given back when it is dropped")] Held,
+    ),
     Over,
 }
 
@@ -169,7 +192,7 @@ impl AsyncRead for Status {
         cx: &mut Context<'_>,
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self::Running(status) = &mut *self else {
+        let Self::Running(status, _) = &mut *self else {
             return Poll::Ready(Ok(()));
         };
         let status = std::task::ready!(status.as_mut().poll(cx));
@@ -178,3 +201,10 @@ impl AsyncRead for Status {
         Poll::Ready(Ok(()))
     }
 }
+
+/// Maximum number of concurrent commands per session. A client runs one at a time, and programs that
+/// use the library some.
+pub(super) const MOST_COMMANDS: usize = 64;
+
+/// Number of file descriptors that a command needs: three streams, and one for its end.
+const OF_COMMAND: usize = 4;

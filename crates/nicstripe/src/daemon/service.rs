@@ -30,7 +30,7 @@ use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
 use tokio::sync::Semaphore;
 
 use super::{
-    exec::Output,
+    exec::{MOST_COMMANDS, Output},
     inbox,
     listings::{Listings, MOST_NAMES},
     rights::Rights,
@@ -84,6 +84,8 @@ pub(crate) struct Service {
     pub(super) tunnels: Mutex<Multiplexer>,
     /// Commands that the peer may run.
     pub(super) exec: Vec<ExecRule>,
+    /// Permits for running commands.
+    pub(super) commands: Arc<Semaphore>,
     /// Outputs of the command that has been requested, which are requested next.
     pub(super) outputs: Mutex<VecDeque<Output>>,
     /// Permits for running tree transfers.
@@ -123,6 +125,7 @@ impl Service {
             dial: options.dial.clone(),
             tunnels: Mutex::default(),
             exec: options.exec.clone(),
+            commands: Arc::new(Semaphore::new(MOST_COMMANDS)),
             outputs: Mutex::default(),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: Mutex::default(),
@@ -179,7 +182,11 @@ impl Service {
 
     /// Waits up to one minute until the peer's quota has `count` file descriptors, and leases them.
     /// Fails if the session ends before.
-    async fn lease_files(&self, count: usize, session: &SessionHandle) -> Result<Lease, FileError> {
+    pub(super) async fn lease_files(
+        &self,
+        count: usize,
+        session: &SessionHandle,
+    ) -> Result<Lease, FileError> {
         leased(self.files().lease(count), session, "file").await
     }
 
@@ -399,7 +406,7 @@ impl Serve for Service {
             Request::PutTree(put) => Box::pin(async move { self.receive_tree(put, session).await }),
             Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels())),
             Request::TunnelsDown(_) => Box::pin(ready(self.send_tunnels())),
-            Request::Exec(exec) => Box::pin(self.start_command(exec)),
+            Request::Exec(exec) => Box::pin(self.start_command(exec, session)),
             Request::ExecOutput(_) => Box::pin(self.send_output()),
         }
     }

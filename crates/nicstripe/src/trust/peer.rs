@@ -559,6 +559,10 @@ mod tests {
             ("no-facts", "no-facts", true),
             ("dial=a:1", "dial=a:1,dial=b:2", false),
             ("dial=a:1,dial=b:2", "dial=b:2", true),
+            ("", "exec=a", false),
+            ("exec=a", "exec=a,exec=b", false),
+            ("exec=a,exec=b", "exec=b", true),
+            ("exec=a", "exec=*", false),
         ];
         for (line, others, expected) in table {
             assert_eq!(
