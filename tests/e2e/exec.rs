@@ -225,6 +225,15 @@ fn a_command_ends_with_its_client_and_with_its_daemon() {
 }
 
 #[test]
+fn a_session_that_is_lost_is_told_from_a_command_that_ended() {
+    let stage = Stage::new(r#"exec="sh -c *""#);
+    let (mut client, command) = stage.start_waiting();
+    stage.daemon.process.signal(Signal::TERM);
+    assert_eq!(client.wait().unwrap().code(), Some(12));
+    ends(command);
+}
+
+#[test]
 fn a_command_that_is_killed_is_told_by_its_exit_code() {
     let stage = Stage::new(r#"exec="sh -c *""#);
     let (mut client, command) = stage.start_waiting();

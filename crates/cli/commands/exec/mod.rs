@@ -129,7 +129,12 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
         .into()),
         Err(error) => {
             let failure = Failure::from(error);
-            Err(ExecError::Lost(failure.exit(), failure.one_line()).into())
+            // 1 is what many commands exit with.
+            let exit = match failure.exit() {
+                Exit::Failed => Exit::Protocol,
+                exit => exit,
+            };
+            Err(ExecError::Lost(exit, failure.one_line()).into())
         }
     }
 }
