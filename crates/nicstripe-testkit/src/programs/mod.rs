@@ -23,7 +23,7 @@ pub use self::{
     outcome::Outcome,
     pair::Pair,
     process::Process,
-    program::program,
+    program::{other_program, program},
     schema::Schema,
     side::{Daemon, Side, link, number, text},
     sshd::Sshd,

@@ -18,8 +18,19 @@ pub fn program() -> &'static str {
     &PATH
 }
 
+/// Returns the path of the build that benches compare with [`program`]: that of
+/// `NICSTRIPE_OTHER_PROGRAM`, otherwise [`program`] itself, which shows the noise.
+pub fn other_program() -> &'static str {
+    static PATH: LazyLock<String> =
+        LazyLock::new(|| env::var(OTHER).unwrap_or_else(|_| program().to_owned()));
+    &PATH
+}
+
 /// Variable with the path of the program to test.
 const PROGRAM: &str = "NICSTRIPE_TEST_PROGRAM";
+
+/// Variable with the path of the build to compare with.
+const OTHER: &str = "NICSTRIPE_OTHER_PROGRAM";
 
 /// Returns cargo's folder for large temporary files: `target/tmp`.
 pub(crate) fn temporary_folder() -> PathBuf {

@@ -15,13 +15,15 @@ use super::{
     sample::Sample,
     scene::{Rights, Scene},
 };
-use crate::{Sshd, program};
+use crate::{Sshd, other_program, program};
 
 /// Copy program under comparison, or iperf3 as the reference for the cables' capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Contender {
     /// The program under test: `nicstripe cp` and `nicstripe serve`.
     Nicstripe,
+    /// Another build of nicstripe, at both ends: the program that `NICSTRIPE_OTHER_PROGRAM` names.
+    OtherNicstripe,
     /// `nicstripe cp` to a host that ssh reaches, without a daemon.
     NicstripeSsh,
     /// `ssh HOST true`, which moves no file: the reference for the time to connect by ssh.
@@ -94,6 +96,7 @@ impl Contender {
     fn programs(self) -> Vec<&'static str> {
         match self {
             Self::Nicstripe => vec![program()],
+            Self::OtherNicstripe => vec![other_program()],
             Self::NicstripeSsh => vec![program(), "ssh"],
             Self::Ssh => vec!["ssh"],
             Self::Iperf3 => vec!["iperf3"],
@@ -121,7 +124,10 @@ impl Contender {
 
     /// Parses nicstripe's report and checks its digest. Returns `None` for other programs.
     pub(crate) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
-        if !matches!(self, Self::Nicstripe | Self::NicstripeSsh) {
+        if !matches!(
+            self,
+            Self::Nicstripe | Self::OtherNicstripe | Self::NicstripeSsh
+        ) {
             return Ok(None);
         }
         let report = CpReport::parse(output)?;
@@ -132,19 +138,8 @@ impl Contender {
     /// Returns the server and client commands for a copy of the scene's file.
     pub(crate) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
         match self {
-            Self::Nicstripe => {
-                let server = Server {
-                    host: Host::B,
-                    command: serve(scene),
-                    ready: Ready::Says(LISTENING),
-                };
-                let mut client = cp(scene)?;
-                client.arg("--json");
-                Ok(Plan {
-                    servers: vec![server],
-                    clients: vec![(Host::A, client)],
-                })
-            }
+            Self::Nicstripe => nicstripe(scene, program()),
+            Self::OtherNicstripe => nicstripe(scene, other_program()),
             Self::NicstripeSsh => over_ssh(scene),
             Self::Ssh => ssh(scene),
             Self::Iperf3 => Ok(iperf3(scene)),
@@ -161,6 +156,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nicstripe => "nicstripe",
+            Self::OtherNicstripe => "other-nicstripe",
             Self::NicstripeSsh => "nicstripe-ssh",
             Self::Ssh => "ssh",
             Self::Iperf3 => "iperf3",
@@ -193,17 +189,22 @@ fn version_of(program: &str) -> Option<String> {
 
 /// Returns the `nicstripe serve` command for host B.
 pub fn serve(scene: &Scene<'_>) -> Command {
-    as_daemon(nicstripe(scene, Host::B), scene.place)
+    as_daemon(on_host(scene, Host::B, program()), scene.place)
 }
 
 /// Returns the `nicstripe cp` command for host A, with the scene's file and direction.
 pub fn cp(scene: &Scene<'_>) -> Result<Command> {
-    cp_with(scene, &format!("{}:{}", scene.peer, scene.sample.name()?))
+    cp_by(
+        scene,
+        program(),
+        &format!("{}:{}", scene.peer, scene.sample.name()?),
+    )
 }
 
-/// Like [`cp`], with this remote file.
-fn cp_with(scene: &Scene<'_>, remote: &str) -> Result<Command> {
-    let mut command = as_nicstripe(nicstripe(scene, Host::A), scene.place, Host::A, "cp");
+/// Like [`cp`], by this build of nicstripe and with this remote file.
+fn cp_by(scene: &Scene<'_>, program: &str, remote: &str) -> Result<Command> {
+    let command = on_host(scene, Host::A, program);
+    let mut command = as_nicstripe(command, scene.place, Host::A, "cp");
     command.arg("--quiet");
     match scene.from {
         Host::A => command.arg(&scene.sample.path).arg(remote),
@@ -212,11 +213,28 @@ fn cp_with(scene: &Scene<'_>, remote: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// Returns a plan of one build of nicstripe, client and daemon.
+fn nicstripe(scene: &Scene<'_>, program: &str) -> Result<Plan> {
+    let server = Server {
+        host: Host::B,
+        command: as_daemon(on_host(scene, Host::B, program), scene.place),
+        ready: Ready::Says(LISTENING),
+    };
+    let remote = format!("{}:{}", scene.peer, scene.sample.name()?);
+    let mut client = cp_by(scene, program, &remote)?;
+    client.arg("--json");
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(Host::A, client)],
+    })
+}
+
 /// Returns a plan with an sshd on host B. `nicstripe cp` starts the program there itself.
 fn over_ssh(scene: &Scene<'_>) -> Result<Plan> {
     let (sshd, server) = sshd(scene)?;
     let file = scene.place.files(Host::B).join(scene.sample.name()?);
-    let mut client = cp_with(scene, &format!("root@{}:{}", scene.peer, file.display()))?;
+    let remote = format!("root@{}:{}", scene.peer, file.display());
+    let mut client = cp_by(scene, program(), &remote)?;
     client.arg("--json").env("NICSTRIPE_SSH", sshd.client());
     Ok(Plan {
         servers: vec![server],
@@ -261,10 +279,10 @@ fn sshd(scene: &Scene<'_>) -> Result<(Sshd, Server)> {
 }
 
 /// Returns a nicstripe command for a host, as root or unprivileged according to the scene.
-fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
+fn on_host(scene: &Scene<'_>, host: Host, program: &str) -> Command {
     match scene.rights {
-        Rights::All => scene.lab.command(host, program()),
-        Rights::None => scene.lab.unprivileged_command(host, program()),
+        Rights::All => scene.lab.command(host, program),
+        Rights::None => scene.lab.unprivileged_command(host, program),
     }
 }
 
