@@ -35,6 +35,7 @@ mod reference;
 mod refusals;
 mod replacing;
 mod single;
+mod sockets;
 mod sources;
 mod ssh;
 mod start;

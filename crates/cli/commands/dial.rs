@@ -1,4 +1,4 @@
-//! `nicstripe dial`: one connection to a TCP service of the peer, on standard input and output.
+//! `nicstripe dial`: one connection to a service of the peer, on standard input and output.
 
 use std::{io, path::Path};
 
@@ -13,7 +13,7 @@ use crate::{
     process::{runtime, signals::Signals, streams},
 };
 
-/// Connect standard input and output to a TCP service of a machine, over every cable
+/// Connect standard input and output to a service of a machine, over every cable
 ///
 /// For ssh: ssh -o ProxyCommand='nicstripe dial PEER %h:%p' localhost. The daemon on PEER resolves
 /// the service and connects to it; its peers file must grant this machine exactly dial=HOST:PORT.
@@ -25,7 +25,7 @@ pub(crate) struct Dial {
     #[arg(value_name = "PEER")]
     peer: Place,
 
-    /// Service as seen from PEER, such as localhost:22
+    /// Service as seen from PEER, such as localhost:22, or unix:/PATH for a socket file
     #[arg(value_name = "HOST:PORT")]
     target: DialTarget,
 

@@ -282,6 +282,8 @@ nicstripe-exec           rsync -a -e 'nicstripe exec' photos/ nas:photos/
 nicstripe-dial           ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable
 nicstripe-forward        nicstripe forward -L 8080:localhost:80 nas  reach its web server at localhost:8080
 nicstripe-forward        nicstripe forward -L 0:localhost:5432 nas  listen on any free port
+nicstripe-forward        nicstripe forward -L ./docker.sock:unix:/var/run/docker.sock nas  its socket file here
+nicstripe-forward        nicstripe forward -R 9000:localhost:80 nas  our web server at its port 9000
 nicstripe-links          nicstripe links  list interfaces that can be links
 nicstripe-links          nicstripe links nas  show which of them a copy would use, and why
 nicstripe-doctor         nicstripe doctor  examine this machine

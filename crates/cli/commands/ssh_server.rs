@@ -12,7 +12,7 @@ use nicstripe::{
     Daemon, DaemonBuilder, RoutePolicy,
     bootstrap::{Called, MAX_LINE, Serving},
     routes::RouteKeeper,
-    trust::{DialTarget, ExecRule, PeerOptions},
+    trust::{DialTarget, ExecRule, ListenTarget, PeerOptions},
 };
 use nix::unistd::User;
 use rustix::process::geteuid;
@@ -48,9 +48,13 @@ pub(crate) struct SshServer {
     #[arg(long)]
     append_only: bool,
 
-    /// With other options: let the client reach this TCP service; may be repeated
+    /// With other options: let the client reach this service, or unix:/PATH; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     dial: Vec<DialTarget>,
+
+    /// With other options: let the client listen here, or at unix:/PATH; may be repeated
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    listen: Vec<ListenTarget>,
 
     /// Do nothing; succeeds if this program can serve over ssh
     #[arg(long)]
@@ -139,7 +143,8 @@ impl SshServer {
     }
 
     fn is_restricted(&self) -> bool {
-        self.root.is_some() || self.read_only || self.append_only || !self.dial.is_empty()
+        let has_list = !self.dial.is_empty() || !self.listen.is_empty();
+        self.root.is_some() || self.read_only || self.append_only || has_list
     }
 
     fn rights(&self, called: &Called) -> PeerOptions {
@@ -149,6 +154,10 @@ impl SshServer {
             dial: match self.is_restricted() {
                 true => self.dial.clone(),
                 false => called.dial(),
+            },
+            listen: match self.is_restricted() {
+                true => self.listen.clone(),
+                false => called.listen(),
             },
             exec: match self.is_restricted() {
                 true => Vec::new(),

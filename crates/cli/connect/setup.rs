@@ -11,7 +11,7 @@ use std::{
 use nicstripe::{
     CancellationToken, Client, ClientBuilder, Error, Event, LinkState, SurveyedLink,
     bootstrap::{Introduction, Wishes},
-    trust::{AddressBook, DialTarget, Identity, Peers, Sightings},
+    trust::{AddressBook, DialTarget, Identity, ListenTarget, Peers, Sightings},
 };
 use tokio::sync::mpsc;
 
@@ -90,8 +90,10 @@ impl Connected {
 pub(crate) struct Needs<'a> {
     /// Remote and local paths of a copy.
     pub(crate) paths: &'a [OsString],
-    /// TCP service to reach from there.
+    /// Services to reach from there.
     pub(crate) dial: Vec<DialTarget>,
+    /// Where to listen there.
+    pub(crate) listen: Vec<ListenTarget>,
     /// Code by which to find the peer, whatever its place.
     pub(crate) offering: Option<&'a Offering>,
 }
@@ -165,6 +167,7 @@ async fn through_ssh(
         place: format!("{place}:{:?}", place.port),
         from_root,
         dial: needs.dial.clone(),
+        listen: needs.listen.clone(),
         homes: users.clone(),
         through_ssh: None,
     };

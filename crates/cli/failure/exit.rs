@@ -64,6 +64,10 @@ impl Exit {
             Error::Target {
                 code: TargetRefusal::NotAllowed,
                 ..
+            }
+            | Error::Listen {
+                code: TargetRefusal::NotAllowed,
+                ..
             } => Self::Refused,
             Error::Protocol { .. } | Error::Version { .. } | Error::Unsupported { .. } => {
                 Self::Protocol

@@ -10,7 +10,7 @@ use std::{
 
 use nicstripe::{
     CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
-    trust::{DialTarget, Identity, PeerOptions, Peers, PublicKey},
+    trust::{DialTarget, Identity, ListenTarget, PeerOptions, Peers, PublicKey},
 };
 use rustix::io::Errno;
 
@@ -46,6 +46,10 @@ pub(super) fn of_thread(error: &io::Error) -> Option<String> {
 
 /// Hint for an EAGAIN from the kernel when a thread cannot be started.
 const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
+
+fn to_allow(options: &PeerOptions) -> String {
+    format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
+}
 
 pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
@@ -92,10 +96,11 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
         }
         Error::System { source, .. } => of_thread(source),
         Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
-            Ok(target) => {
-                let options = PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() };
-                format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
-            }
+            Ok(target) => to_allow(&PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() }),
+            Err(error) => error.to_string(),
+        }),
+        Error::Listen { address, code: TargetRefusal::NotAllowed, .. } => Some(match address.parse::<ListenTarget>() {
+            Ok(target) => to_allow(&PeerOptions { listen: vec![target], ..PeerOptions::unrestricted() }),
             Err(error) => error.to_string(),
         }),
         Error::Digest { .. } => {
@@ -525,6 +530,7 @@ mod tests {
             "it's:22",
             "a=b:22",
             "a\\b:22",
+            "unix:/run/a b,c.sock",
             "localhost",
             "a:0",
             "a,b:1",

@@ -38,7 +38,7 @@ pub(crate) enum Failure {
         /// Problem with the setting, and its allowed values.
         why: String,
     },
-    /// A TCP listener cannot be bound to the address given on the command line.
+    /// The address or socket file given on the command line cannot be listened at.
     #[error("cannot listen on {address}")]
     Listen { address: String, source: io::Error },
     /// A local file, or standard input, cannot be opened or read.

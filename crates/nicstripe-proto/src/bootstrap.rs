@@ -14,7 +14,7 @@ use crate::wire::message::{MAX_ROOT, PeerInterface};
 /// Maximum length of an encoded [`Request`] or [`Reply`] in bytes.
 pub const MAX_MESSAGE: usize = 256 << 10;
 
-/// Maximum number of home directories or tunnel targets in a [`Request`].
+/// Maximum number of home directories, tunnel targets or listeners in a [`Request`].
 pub const MOST_NAMES: usize = 64;
 
 /// First message: what the client is and needs.
@@ -47,6 +47,10 @@ pub struct Request {
     /// may not go through ssh.
     #[n(7)]
     pub through_ssh: Option<u16>,
+    /// Addresses and socket files at which the client wants to listen there; empty from an older
+    /// client.
+    #[cbor(n(8), default)]
+    pub listen: Vec<String>,
 }
 
 /// Answer: where the client can connect, and with which key.
@@ -102,10 +106,11 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// It is malformed, or has more than [`MOST_NAMES`] homes or targets.
+    /// It is malformed, or has more than [`MOST_NAMES`] homes, targets or listeners.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let request: Self = decoded(bytes)?;
-        let is_bounded = request.dial.len() <= MOST_NAMES && request.homes.len() <= MOST_NAMES;
+        let lists = [&request.dial, &request.homes, &request.listen];
+        let is_bounded = lists.iter().all(|list| list.len() <= MOST_NAMES);
         is_bounded.then_some(request).ok_or(Malformed)
     }
 }
@@ -165,6 +170,7 @@ mod tests {
             dial: vec!["localhost:22".into()],
             homes: vec!["bob".into()],
             through_ssh: Some(9),
+            listen: vec!["127.0.0.1:80".into()],
         }
     }
 
@@ -214,9 +220,22 @@ mod tests {
     #[test]
     fn keys_of_later_versions_are_ignored() {
         let mut bytes = request().encode();
-        assert_eq!(bytes[0], 0xa8, "a map of 8 keys");
-        bytes[0] = 0xa9;
+        assert_eq!(bytes[0], 0xa9, "a map of 9 keys");
+        bytes[0] = 0xaa;
         bytes.extend([0x18, 99, 0xf6]);
         assert_eq!(Request::decode(&bytes), Ok(request()));
+    }
+
+    #[test]
+    fn a_client_of_an_older_version_listens_nowhere() {
+        let request = Request {
+            listen: Vec::new(),
+            ..request()
+        };
+        let mut bytes = request.encode();
+        // Key 8 is the last.
+        assert_eq!(bytes.split_off(bytes.len() - 2), [8, 0x80]);
+        bytes[0] = 0xa8;
+        assert_eq!(Request::decode(&bytes), Ok(request));
     }
 }

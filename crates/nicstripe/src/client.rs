@@ -7,6 +7,7 @@ mod exec;
 mod facts;
 mod files;
 mod handle;
+mod listener;
 mod measured;
 mod objects;
 mod reader;
@@ -20,6 +21,7 @@ mod writer;
 pub use self::{
     builder::ClientBuilder,
     handle::Client,
+    listener::Listener,
     objects::{Entries, Entry, Kind, Stat},
     reader::ObjectReader,
     transfer::Transfer,

@@ -329,6 +329,10 @@ fn changes(text: &str) {
             } else {
                 Vec::new()
             },
+            listen: match root.len() % 5 {
+                0 => vec!["unix:/run/a b".parse().expect("a socket file")],
+                _ => Vec::new(),
+            },
             exec: match root.len() % 4 {
                 0 => vec!["borg serve *".parse().expect("a command")],
                 _ => Vec::new(),

@@ -186,8 +186,10 @@
 //!
 //! # Tunnels
 //!
-//! [`Client::dial`] connects to a TCP service that the daemon can reach and this peer may use. The
-//! connection implements `AsyncRead` and `AsyncWrite`, and all links carry it.
+//! [`Client::dial`] connects to a service that the daemon can reach and this peer may use.
+//! [`Client::listen`] makes the daemon listen where this peer may, and its [`Listener`] returns the
+//! connections. Each implements `AsyncRead` and `AsyncWrite`, and all links carry it. For both ends,
+//! a service is a TCP port or a socket file ([`LocalListener`], [`LocalStream`]).
 //!
 //! # Threads and runtime
 //!
@@ -295,8 +297,8 @@ pub mod routes {
 pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{
-        Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer,
-        blocking,
+        Client, ClientBuilder, Entries, Entry, Kind, Listener, ObjectReader, ObjectWriter, Stat,
+        Transfer, blocking,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{
@@ -323,7 +325,7 @@ pub use self::{
     },
     text::chain,
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
-    tunnel::Tunnel,
+    tunnel::{LocalListener, LocalStream, Tunnel},
 };
 pub use nicstripe_link::facts;
 pub use nicstripe_proto::{

@@ -1,6 +1,6 @@
-//! Tests of TCP tunnels through the library's API.
+//! Tests of tunnels and listeners through the library's API.
 
-use std::{io::ErrorKind, net::SocketAddr, time::Duration};
+use std::{io::ErrorKind, net::SocketAddr, path::PathBuf, time::Duration};
 
 use nicstripe::{
     CancellationToken, Client, Daemon, Error, TargetRefusal,
@@ -9,15 +9,16 @@ use nicstripe::{
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixStream},
     sync::mpsc,
     task::JoinSet,
     time::timeout,
 };
 
-/// Daemon and connected client, with a TCP service that the client may reach through a tunnel.
+/// Daemon and connected client, with a TCP service that the client may reach through a tunnel. The
+/// client may listen at any free port, and at a socket file.
 struct Stage {
-    _root: TempDir,
+    root: TempDir,
     client: Client,
     target: String,
     accepted: mpsc::UnboundedReceiver<TcpStream>,
@@ -51,8 +52,10 @@ impl Stage {
             peers
         };
         let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("x.sock");
+        let options = format!("dial={address},listen=0,listen=unix:{}", file.display());
         let bound = Daemon::builder()
-            .peers(trusting(&client, &format!("dial={address}")))
+            .peers(trusting(&client, &options))
             .root(root.path().to_owned())
             .port(0)
             .interfaces(vec!["lo".into()])
@@ -72,12 +75,21 @@ impl Stage {
             .links(links);
         let client = client.connect("127.0.0.1").await.unwrap();
         Self {
-            _root: root,
+            root,
             client,
             target: address.to_string(),
             accepted,
             shutdown,
         }
+    }
+
+    /// Returns the path of the socket file at which the client may listen.
+    fn socket_file(&self) -> PathBuf {
+        self.root.path().join("x.sock")
+    }
+
+    fn socket_address(&self) -> String {
+        format!("unix:{}", self.socket_file().display())
     }
 }
 
@@ -197,4 +209,121 @@ async fn dials_that_are_dropped_while_they_wait_leave_room_for_others() {
         dials.spawn(async move { within(client.dial(&target)).await.unwrap() });
     }
     assert_eq!(within(dials.join_all()).await.len(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_to_a_listener_of_the_daemon_are_tunnels_of_the_client() {
+    let stage = Stage::new().await;
+    let mut listener = within(stage.client.listen("0")).await.unwrap();
+    let mut ports = vec![listener.port()];
+    for number in 0..100_u32 {
+        let mut local = TcpStream::connect(("127.0.0.1", listener.port()))
+            .await
+            .unwrap();
+        let mut tunnel = within(listener.accept()).await.unwrap();
+        local.write_all(&number.to_le_bytes()).await.unwrap();
+        local.shutdown().await.unwrap();
+        let mut bytes = Vec::new();
+        within(tunnel.read_to_end(&mut bytes)).await.unwrap();
+        assert_eq!(bytes, number.to_le_bytes());
+        tunnel.write_all(b"answer").await.unwrap();
+        tunnel.shutdown().await.unwrap();
+        let mut bytes = Vec::new();
+        within(local.read_to_end(&mut bytes)).await.unwrap();
+        assert_eq!(bytes, b"answer");
+    }
+    let other = within(stage.client.listen("127.0.0.1:0")).await.unwrap();
+    ports.push(other.port());
+    assert!(ports[0] != ports[1] && !ports.contains(&0), "{ports:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_is_where_the_line_permits_and_nowhere_else() {
+    let stage = Stage::new().await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let elsewhere = format!("{}x", stage.socket_address());
+    for address in [
+        port.as_str(),
+        "0.0.0.0:0",
+        &elsewhere,
+        "",
+        "localhost",
+        "1/2",
+    ] {
+        let code = match within(stage.client.listen(address)).await {
+            Err(Error::Listen { code, .. }) => code,
+            other => panic!("{address}: {other:?}"),
+        };
+        assert_eq!(code, TargetRefusal::NotAllowed, "{address}");
+    }
+    std::fs::write(stage.socket_file(), "kept").unwrap();
+    let error = within(stage.client.listen(&stage.socket_address()))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("the file exists"), "{error}");
+    assert_eq!(std::fs::read(stage.socket_file()).unwrap(), b"kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_is_dropped_closes_its_socket_and_keeps_what_it_returned() {
+    let stage = Stage::new().await;
+    let mut listener = within(stage.client.listen(&stage.socket_address()))
+        .await
+        .unwrap();
+    assert_eq!(listener.port(), 0);
+    let mut local = UnixStream::connect(stage.socket_file()).await.unwrap();
+    let mut tunnel = within(listener.accept()).await.unwrap();
+    drop(listener);
+    let gone = async {
+        while stage.socket_file().exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(gone).await;
+    local.write_all(b"late").await.unwrap();
+    drop(local);
+    let mut bytes = Vec::new();
+    within(tunnel.read_to_end(&mut bytes)).await.unwrap();
+    assert_eq!(bytes, b"late");
+    // The place is free again.
+    within(stage.client.listen(&stage.socket_address()))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_ends_with_an_error_when_the_daemon_does_and_leaves_no_file() {
+    let stage = Stage::new().await;
+    let mut listener = within(stage.client.listen(&stage.socket_address()))
+        .await
+        .unwrap();
+    stage.shutdown.cancel();
+    let error = within(listener.accept()).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!(within(listener.accept()).await.is_err());
+    let gone = async {
+        while stage.socket_file().exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accepts_that_are_dropped_while_they_wait_lose_no_connection() {
+    let stage = Stage::new().await;
+    let mut listener = within(stage.client.listen("0")).await.unwrap();
+    let port = listener.port();
+    let mut locals = Vec::new();
+    for number in 0..200_u64 {
+        locals.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+        let accept = timeout(Duration::from_micros(number), listener.accept());
+        if let Ok(accepted) = accept.await {
+            accepted.unwrap();
+        } else {
+            within(listener.accept()).await.unwrap();
+        }
+    }
 }

@@ -119,6 +119,7 @@ fn of_peer((peer, sighting): (&Peer, Option<&Sighting>)) -> Object {
         Access::ReadOnly => "read_only",
     };
     let dial: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
+    let listen: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
     let exec: Vec<String> = options.exec.iter().map(ToString::to_string).collect();
     Object::default()
         .with("name", peer.name.as_ref().map(ToString::to_string))
@@ -130,6 +131,7 @@ fn of_peer((peer, sighting): (&Peer, Option<&Sighting>)) -> Object {
         .with("no_bench", options.no_bench)
         .with("special_modes", options.special_modes)
         .with("dial", dial)
+        .with("listen", listen)
         .with("exec", exec)
         .with("seen", sighting.map(of_sighting))
 }

@@ -32,8 +32,9 @@ enum Action {
     ///
     /// Takes effect at once, without a restart of the daemon. Options before the key, separated by
     /// commas, restrict the rights of that machine here: read-only, append-only, root=DIR,
-    /// rate=RATE (bits per second, with K, M or G), no-bench, no-facts, special-modes; dial=HOST:PORT, which
-    /// may be repeated, lets it connect to that service from here (nicstripe dial).
+    /// rate=RATE (bits per second, with K, M or G), no-bench, no-facts, special-modes. dial=HOST:PORT lets it
+    /// connect to that service from here (nicstripe dial), listen=PORT listen here (nicstripe forward
+    /// -R); both may be repeated.
     Add {
         /// Output of `nicstripe key` on the other machine, as one argument or several
         #[arg(required = true, value_name = "LINE")]
@@ -239,6 +240,10 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
         let targets: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
         text.push_str(&format!(", may connect to {}", targets.join(" and ")));
     }
+    if !options.listen.is_empty() {
+        let places: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
+        text.push_str(&format!(", may listen at {}", places.join(" and ")));
+    }
     for rule in &options.exec {
         text.push_str(&format!(", may run \"{rule}\""));
     }
@@ -301,6 +306,10 @@ mod tests {
         assert_eq!(
             said("read-only,dial=localhost:22,dial=web:80"),
             "may read, may connect to localhost:22 and web:80"
+        );
+        assert_eq!(
+            said("read-only,listen=8080,listen=unix:/run/x"),
+            "may read, may listen at 127.0.0.1:8080 and unix:/run/x"
         );
     }
 }

@@ -208,6 +208,7 @@ fn bootstrap_request() -> bootstrap::Request {
         dial: vec!["localhost:22".into()],
         homes: vec!["bob".into()],
         through_ssh: Some(9),
+        listen: Vec::new(),
     }
 }
 

@@ -4,18 +4,21 @@ use super::tape::Tape;
 use crate::{
     Role,
     tunnel::{
-        ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent,
-        Tunnels,
+        ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, Target, TargetRefusal,
+        TunnelEvent, Tunnels,
     },
 };
 
-/// Fuzz target: decodes a batch of the tunnel multiplexer. Encoding the records again must yield
-/// the same bytes.
+/// Fuzz target: decodes a batch of the tunnel multiplexer, and its targets. Encoding the records
+/// again must yield the same bytes.
 pub fn mux(data: &[u8]) {
     let mut again = vec![0; data.len()];
     let mut writer = RecordWriter::new(&mut again);
     for (conn, record) in RecordReader::new(data).map_while(Result::ok) {
         assert!(writer.push(conn, record));
+        if let Record::Open { target, .. } = record {
+            assert_eq!(Target::parse(target).to_string(), target);
+        }
     }
     let len = writer.len();
     assert!(

@@ -1,4 +1,4 @@
-//! Tunnels: TCP connections of other programs over one session. Each connection is a byte stream in
+//! Tunnels: connections of other programs over one session. Each connection is a byte stream in
 //! both directions.
 //!
 //! A session has one tunnel multiplexer (mux): two endless transfers, one per direction, whose
@@ -14,11 +14,13 @@ mod limits;
 mod machine;
 mod queue;
 mod record;
+mod target;
 
 pub use self::{
     limits::MOST_CONNECTIONS,
     machine::{Broken, OpenError, TunnelError, TunnelEvent, Tunnels},
     record::{ConnId, MAX_TARGET, RecordError, TargetRefusal},
+    target::Target,
 };
 
 #[cfg(any(test, fuzzing))]

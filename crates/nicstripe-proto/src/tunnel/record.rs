@@ -24,7 +24,7 @@ pub(crate) enum Record<'a> {
     Open {
         /// Initial window in bytes for data from the daemon to the client.
         window: u32,
-        /// Target of the connection, as `host:port`.
+        /// Target of the connection, as [`Target`](super::Target) writes it.
         target: &'a str,
     },
     /// Daemon's report that the connection to the target is open. Contains the initial window in

@@ -26,9 +26,9 @@ use crate::{
 };
 
 impl Client {
-    /// Connects to a TCP service through the daemon. `target` is `HOST:PORT` exactly as permitted
-    /// by this machine's line in the daemon's peers file (`dial=`). The daemon resolves it and
-    /// connects within 10 s.
+    /// Connects to a service through the daemon. `target` is `HOST:PORT`, or `unix:/PATH` for a
+    /// socket file, exactly as permitted by this machine's line in the daemon's peers file
+    /// (`dial=`). The daemon resolves it and connects within 10 s.
     ///
     /// All tunnels of a client share its session, at most 4096 at once. Their data is striped over
     /// all cables, round-robin with transfers. They end when the client is [closed](Client::close),
@@ -53,6 +53,17 @@ impl Client {
         let session = self.inner.session().await?;
         session.peer.require(Feature::Tunnels, &self.inner.host)?;
         let mux = session.mux(&self.inner).await?;
+        self.answered(&session, mux.open(&self.inner.host, target))
+            .await
+    }
+
+    /// Waits for the answer to a request for a tunnel, as long as the client's patience, at least
+    /// 20 s.
+    pub(super) async fn answered<T>(
+        &self,
+        session: &LinkedSession,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let settings = &self.inner.settings.session;
         let begun = Instant::now();
         let stalled = async {
@@ -67,7 +78,7 @@ impl Client {
             tokio::time::sleep(rest).await;
         };
         tokio::select! {
-            opened = mux.open(&self.inner.host, target) => opened,
+            answered = request => answered,
             () = session.handle.ended.cancelled() => {
                 Err(Error::ended(&self.inner.host, "before it answered"))
             }
@@ -82,7 +93,7 @@ impl Client {
 
 impl LinkedSession {
     /// Returns the session's tunnel multiplexer, or opens one if there is none or it has ended.
-    async fn mux(&self, inner: &Inner) -> Result<Arc<TunnelMux>, Error> {
+    pub(super) async fn mux(&self, inner: &Inner) -> Result<Arc<TunnelMux>, Error> {
         let mut slot = self.mux.lock().await;
         if let Some(mux) = slot.as_ref().filter(|mux| !mux.has_ended()) {
             return Ok(mux.clone());

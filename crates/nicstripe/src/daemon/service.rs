@@ -54,7 +54,7 @@ use crate::{
         },
     },
     storage::{Served, Storage, TargetOpened},
-    trust::{Access, DialTarget, ExecRule, PublicKey},
+    trust::{Access, DialTarget, ExecRule, ListenTarget, PublicKey},
 };
 
 #[derive(Debug)]
@@ -81,6 +81,8 @@ pub(crate) struct Service {
     pub(super) peer: String,
     /// Targets to which the peer may open tunnels.
     pub(super) dial: Vec<DialTarget>,
+    /// Where the peer may listen.
+    pub(super) listen: Vec<ListenTarget>,
     pub(super) tunnels: Mutex<Multiplexer>,
     /// Commands that the peer may run.
     pub(super) exec: Vec<ExecRule>,
@@ -123,6 +125,7 @@ impl Service {
             special_modes: options.special_modes,
             peer: rights.name(),
             dial: options.dial.clone(),
+            listen: options.listen.clone(),
             tunnels: Mutex::default(),
             exec: options.exec.clone(),
             commands: Arc::new(Semaphore::new(MOST_COMMANDS)),
@@ -404,7 +407,7 @@ impl Serve for Service {
             Request::Put(put) => Box::pin(self.open_sink(put, tree, session)),
             Request::GetTree(get) => Box::pin(async move { self.send_tree(get, session).await }),
             Request::PutTree(put) => Box::pin(async move { self.receive_tree(put, session).await }),
-            Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels())),
+            Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels(session))),
             Request::TunnelsDown(_) => Box::pin(ready(self.send_tunnels())),
             Request::Exec(exec) => Box::pin(self.start_command(exec, session)),
             Request::ExecOutput(_) => Box::pin(self.send_output()),

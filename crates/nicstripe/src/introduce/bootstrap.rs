@@ -22,7 +22,7 @@ use crate::{
     daemon::{Daemon, DaemonBuilder},
     links::{plan::described, request::Introduced},
     report::error::Error,
-    trust::{DialTarget, Identity, PeerOptions, Peers, PublicKey, PublicLine},
+    trust::{DialTarget, Identity, ListenTarget, PeerOptions, Peers, PublicKey, PublicLine},
 };
 
 /// Maximum length in bytes of a line of the exchange.
@@ -40,8 +40,10 @@ pub struct Wishes {
     /// True if names are relative to the root of the file system there, false for the user's home
     /// directory.
     pub from_root: bool,
-    /// TCP services to reach from there.
+    /// Services to reach from there.
     pub dial: Vec<DialTarget>,
+    /// Where to listen there.
+    pub listen: Vec<ListenTarget>,
     /// Users whose home directories to look up there, at most 64.
     pub homes: Vec<String>,
     /// Port at which the program there shall listen, instead of one that it chooses. The caller
@@ -97,6 +99,7 @@ impl Call {
             dial: wishes.dial.iter().map(ToString::to_string).collect(),
             homes: wishes.homes.iter().take(MOST_NAMES).cloned().collect(),
             through_ssh: wishes.through_ssh,
+            listen: wishes.listen.iter().map(ToString::to_string).collect(),
         };
         request.encode()
     }
@@ -266,10 +269,19 @@ impl Called {
         self.0.version == VERSION
     }
 
-    /// Returns the TCP services that the client wants to reach.
+    /// Returns the services that the client wants to reach.
     pub fn dial(&self) -> Vec<DialTarget> {
         self.0
             .dial
+            .iter()
+            .filter_map(|one| one.parse().ok())
+            .collect()
+    }
+
+    /// Returns where the client wants to listen.
+    pub fn listen(&self) -> Vec<ListenTarget> {
+        self.0
+            .listen
             .iter()
             .filter_map(|one| one.parse().ok())
             .collect()

@@ -177,9 +177,22 @@ pub enum Error {
     Target {
         /// Host name or address as the user gave it.
         host: String,
-        /// Target as passed to `dial`, `HOST:PORT`.
+        /// Target as passed to `dial`.
         target: String,
         /// Kind of failure: not permitted, or not reachable.
+        code: TargetRefusal,
+        /// Error message from the daemon, not yet escaped.
+        why: String,
+    },
+    /// The daemon could not listen for [`Client::listen`](crate::Client::listen). The remedy depends
+    /// on `code`.
+    #[error("{host} cannot listen on {}: {}", printable(address.as_bytes()), printable(why.as_bytes()))]
+    Listen {
+        /// Host name or address as the user gave it.
+        host: String,
+        /// Address as passed to `listen`.
+        address: String,
+        /// Kind of failure: not permitted, or not possible.
         code: TargetRefusal,
         /// Error message from the daemon, not yet escaped.
         why: String,

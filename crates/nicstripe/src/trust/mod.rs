@@ -6,11 +6,13 @@
 //! [`Home::from_env`] reads the environment.
 
 mod addresses;
+mod dial;
 mod exec_rule;
 mod file;
 mod home;
 mod identity;
 mod key;
+mod listen;
 mod mounts;
 mod peer;
 mod peers;
@@ -20,6 +22,7 @@ mod sightings;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;
+pub use dial::DialTarget;
 pub use exec_rule::ExecRule;
 pub use file::{FileError, read_guarded};
 #[cfg(test)]
@@ -27,7 +30,8 @@ pub(crate) use file::{lock_folder_of, private_folder};
 pub use home::{Home, HomeError};
 pub use identity::{Identity, IdentityError};
 pub use key::{KeyError, PublicKey, PublicLine};
-pub use peer::{Access, DialTarget, LineError, Peer, PeerName, PeerOptions};
+pub use listen::ListenTarget;
+pub use peer::{Access, LineError, Peer, PeerName, PeerOptions};
 pub use peers::{Added, LineProblem, Peers, PeersError};
 pub(crate) use sightings::PAUSE;
 pub use sightings::{Sighting, Sightings};

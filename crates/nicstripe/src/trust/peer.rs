@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use nicstripe_proto::{BitRate, tunnel::MAX_TARGET};
+use nicstripe_proto::BitRate;
 
+use super::dial::DialTarget;
 use super::exec_rule::ExecRule;
 use super::key::{KeyError, PublicKey, is_hidden, shorten};
+use super::listen::ListenTarget;
 
 /// Trusted machine and its rights: one line of the peers file.
 ///
@@ -43,63 +45,15 @@ pub struct PeerOptions {
     /// `special-modes`: allows the peer to set set-user-ID and set-group-ID bits on files it
     /// writes. If the daemon runs as root, also file capabilities and other root-only attributes.
     pub special_modes: bool,
-    /// `dial=HOST:PORT`, repeatable: targets that the peer may connect to by
+    /// `dial=HOST:PORT` or `dial=unix:/PATH`, repeatable: targets that the peer may connect to by
     /// [tunnels](crate::Client::dial) from this machine; none by default.
     pub dial: Vec<DialTarget>,
+    /// `listen=[ADDRESS:]PORT` or `listen=unix:/PATH`, repeatable: where the peer may
+    /// [listen](crate::Client::listen) on this machine; nowhere by default.
+    pub listen: Vec<ListenTarget>,
     /// `exec=COMMAND`, repeatable: commands that the peer may [run](crate::Client::exec) on this
     /// machine; none by default.
     pub exec: Vec<ExecRule>,
-}
-
-/// Host and TCP port of a tunnel target: `HOST:PORT`, or `[ADDRESS]:PORT` for an IPv6 address.
-///
-/// Compared as text: `localhost:22` differs from `127.0.0.1:22`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct DialTarget(String);
-
-impl DialTarget {
-    /// Returns the target as text, such as `localhost:22`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for DialTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for DialTarget {
-    type Err = LineError;
-
-    fn from_str(text: &str) -> Result<Self, LineError> {
-        let parts = text
-            .rsplit_once(':')
-            .filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0));
-        match parts {
-            Some((_, port)) if !port.starts_with(['+', '0']) && text.len() <= MAX_TARGET => {
-                Ok(Self(text.to_owned()))
-            }
-            _ => Err(LineError::Dial {
-                text: shorten(text),
-            }),
-        }
-    }
-}
-
-/// Returns true if the text may be a host name or IP address. An IPv6 address must be in brackets.
-fn is_host(text: &str) -> bool {
-    let inside = text
-        .strip_prefix('[')
-        .map_or(Some(text), |rest| rest.strip_suffix(']'));
-    let is_bracketed = text.starts_with('[');
-    let bad = |c: char| {
-        c.is_whitespace() || is_hidden(c) || matches!(c, '[' | ']' | '*' | '/' | '"' | ',')
-    };
-    inside.is_some_and(|host| {
-        !host.is_empty() && !host.contains(bad) && (is_bracketed || !host.contains(':'))
-    })
 }
 
 /// Write access of a peer to the daemon's files.
@@ -217,13 +171,17 @@ impl fmt::Display for PeerOptions {
         let no_bench = self.no_bench.then(|| NO_BENCH.to_owned());
         let no_facts = self.no_facts.then(|| NO_FACTS.to_owned());
         let special_modes = self.special_modes.then(|| SPECIAL_MODES.to_owned());
-        let dial = self.dial.iter().map(|target| format!("{DIAL}={target}"));
+        let dial = self.dial.iter().map(ToString::to_string);
+        let dial = dial.map(|target| format!("{DIAL}={}", quote(&target)));
+        let listen = self.listen.iter().map(ToString::to_string);
+        let listen = listen.map(|target| format!("{LISTEN}={}", quote(&target)));
         let exec = self.exec.iter().map(ToString::to_string);
         let exec = exec.map(|rule| format!("{EXEC}={}", quote(&rule)));
         let words: Vec<String> = [root, access, rate, no_bench, no_facts, special_modes]
             .into_iter()
             .flatten()
             .chain(dial)
+            .chain(listen)
             .chain(exec)
             .collect();
         f.write_str(&words.join(","))
@@ -240,7 +198,7 @@ impl FromStr for PeerOptions {
             let (name, value) = word
                 .split_once('=')
                 .map_or((word, None), |(name, value)| (name, Some(value)));
-            if ![DIAL, EXEC].contains(&name) && seen.contains(&name) {
+            if ![DIAL, LISTEN, EXEC].contains(&name) && seen.contains(&name) {
                 return Err(LineError::Twice {
                     option: shorten(name),
                 });
@@ -254,7 +212,8 @@ impl FromStr for PeerOptions {
 
 impl PeerOptions {
     /// Returns the rights of a line without options: full access to the daemon's root, except
-    /// [`special_modes`](Self::special_modes), [`dial`](Self::dial) and [`exec`](Self::exec).
+    /// [`special_modes`](Self::special_modes), [`dial`](Self::dial), [`listen`](Self::listen) and
+    /// [`exec`](Self::exec).
     ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions};
@@ -270,6 +229,7 @@ impl PeerOptions {
             no_facts: false,
             special_modes: false,
             dial: Vec::new(),
+            listen: Vec::new(),
             exec: Vec::new(),
         }
     }
@@ -285,6 +245,7 @@ impl PeerOptions {
             no_facts,
             special_modes,
             dial,
+            listen,
             exec,
         } = self;
         *root == others.root
@@ -294,6 +255,7 @@ impl PeerOptions {
             && (!no_facts || others.no_facts)
             && (*special_modes || !others.special_modes)
             && others.dial.iter().all(|target| dial.contains(target))
+            && others.listen.iter().all(|target| listen.contains(target))
             && others.exec.iter().all(|rule| exec.contains(rule))
     }
 
@@ -307,6 +269,7 @@ impl PeerOptions {
             (NO_FACTS, None) => self.no_facts = true,
             (SPECIAL_MODES, None) => self.special_modes = true,
             (DIAL, Some(value)) => allow(&mut self.dial, unquote(value)?.parse()?, DIAL)?,
+            (LISTEN, Some(value)) => allow(&mut self.listen, unquote(value)?.parse()?, LISTEN)?,
             (EXEC, Some(value)) => allow(&mut self.exec, unquote(value)?.parse()?, EXEC)?,
             _ => {
                 return Err(LineError::Option {
@@ -349,7 +312,7 @@ pub enum LineError {
     Key(#[from] KeyError),
     /// The line has an unknown option.
     #[error(
-        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {NO_FACTS}, {SPECIAL_MODES}, {DIAL}=HOST:PORT or {EXEC}=COMMAND, separated by commas"
+        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {NO_FACTS}, {SPECIAL_MODES}, {DIAL}=HOST:PORT, {LISTEN}=[ADDRESS:]PORT or {EXEC}=COMMAND, separated by commas"
     )]
     Option {
         /// Option as written, shortened and escaped.
@@ -378,10 +341,20 @@ pub enum LineError {
         /// Value of `rate`, shortened and escaped.
         text: String,
     },
-    /// The value of `dial` is not a host and port.
-    #[error("dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets")]
+    /// The value of `dial` is not a host and port, and no socket file.
+    #[error(
+        "dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets, or unix:/PATH of at most 107 bytes"
+    )]
     Dial {
         /// Value of `dial`, shortened and escaped.
+        text: String,
+    },
+    /// The value of `listen` is not an address and port, and no socket file.
+    #[error(
+        "listen \"{text}\" is not allowed: expected [ADDRESS:]PORT, with an IPv6 address in brackets, or unix:/PATH of at most 107 bytes"
+    )]
+    Listen {
+        /// Value of `listen`, shortened and escaped.
         text: String,
     },
     /// The value of `exec` is not a command.
@@ -522,6 +495,7 @@ const NO_BENCH: &str = "no-bench";
 const NO_FACTS: &str = "no-facts";
 const SPECIAL_MODES: &str = "special-modes";
 const DIAL: &str = "dial";
+const LISTEN: &str = "listen";
 const EXEC: &str = "exec";
 /// Maximum length of a peer name in bytes: fits the longest host name (picked by eye).
 const MAX_NAME: usize = 255;
@@ -559,6 +533,9 @@ mod tests {
             ("no-facts", "no-facts", true),
             ("dial=a:1", "dial=a:1,dial=b:2", false),
             ("dial=a:1,dial=b:2", "dial=b:2", true),
+            ("", "listen=80", false),
+            ("listen=80", "listen=localhost:80", true),
+            ("listen=0", "listen=80", false),
             ("", "exec=a", false),
             ("exec=a", "exec=a,exec=b", false),
             ("exec=a,exec=b", "exec=b", true),
@@ -602,6 +579,9 @@ mod tests {
         let read = options(r#"read-only,root="/a b,c\"d\\e""#);
         assert_eq!(read.root.as_deref(), Some(r#"/a b,c"d\e"#.as_ref()));
         assert_eq!(options(&read.to_string()), read);
+        let files =
+            r#"dial="unix:/run/a b",dial=unix:/run/c,listen="unix:/d,e",listen=127.0.0.1:80"#;
+        assert_eq!(options(files).to_string(), files);
         assert_eq!(options(r#"rate="2G""#).rate, Some(BitRate::from_gbit(2)));
         assert!(
             !PeerOptions::unrestricted().special_modes
@@ -618,7 +598,7 @@ mod tests {
         for (line, said) in [
             (
                 "read-olny KEY",
-                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, no-facts, special-modes, dial=HOST:PORT or exec=COMMAND",
+                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, no-facts, special-modes, dial=HOST:PORT, listen=[ADDRESS:]PORT or exec=COMMAND",
             ),
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),
@@ -652,6 +632,15 @@ mod tests {
             ("root=/\"a\" KEY", "unbalanced quote"),
             ("root=\"/a\"b KEY", "unbalanced quote"),
             ("root=\"/\\a\" KEY", "unbalanced quote"),
+            (
+                "listen=80,listen=127.0.0.1:80 KEY",
+                "option \"listen=127.0.0.1:80\" is given twice",
+            ),
+            (
+                "listen=nas:80 KEY",
+                "listen \"nas:80\" is not allowed: expected [ADDRESS:]PORT",
+            ),
+            ("dial=unix:x KEY", "dial \"unix:x\" is not allowed"),
             ("KEY two words", "name \"two words\" is not allowed"),
             ("KEY #remark", "name \"#remark\" is not allowed"),
             ("KEY \u{202e}", "name \"\\u{202e}\" is not allowed"),

@@ -143,8 +143,17 @@ impl TunnelMux {
             state.under_way = None;
             state.tunnels.end();
         });
+        if let Some(dialer) = &self.dialer {
+            dialer.listeners().remove_files();
+        }
         self.work.notify_one();
         self.ended.cancel();
+    }
+
+    /// Daemon: returns true while it listens for the peer.
+    pub(crate) fn is_listening(&self) -> bool {
+        let dialer = self.dialer.as_ref();
+        dialer.is_some_and(|dialer| dialer.listeners().is_listening())
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -9,19 +9,16 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use nicstripe_proto::tunnel::{Broken, ConnId, TargetRefusal};
 use socket2::SockRef;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::mux::TunnelMux;
+use super::{local_stream::LocalStream, mux::TunnelMux};
 
-/// Connection through the peer to a TCP service, carried by all links of the session.
+/// Connection through the peer to a service, or from one to this machine, carried by all links of
+/// the session.
 ///
 /// Delivers bytes in order like one TCP connection, and survives the loss of a link. Each direction
 /// ends separately: `shutdown` ends the local one, and a read of zero bytes is the end of the
@@ -38,37 +35,43 @@ impl Tunnel {
         Self { mux, conn }
     }
 
-    /// Relays both directions between this tunnel and a TCP connection until both have ended.
+    /// Relays both directions between this tunnel and a connection on this machine until both have
+    /// ended.
     ///
     /// # Errors
     ///
-    /// One of the two was reset; the other is then reset, too.
-    pub async fn join(self, tcp: TcpStream) -> io::Result<()> {
-        let result = tokio::try_join!(self.send_from(&tcp), self.receive_into(&tcp));
+    /// One of the two was reset; the other is then [reset](LocalStream::reset), too.
+    pub async fn join(self, local: impl Into<LocalStream>) -> io::Result<()> {
+        let local = local.into();
+        let result = tokio::try_join!(self.send_from(&local), self.receive_into(&local));
         if result.is_err() {
-            // Sends a reset to the program on close. A failure here is irrelevant.
-            let _ = SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
+            local.reset_at_close();
         }
         result.map(|_| ())
     }
 
-    /// Copies from the TCP connection to the tunnel until end of file. Returns `Ok` if the tunnel
+    /// Returns the multiplexer, which opens other tunnels of the same session.
+    pub(crate) fn mux(&self) -> Arc<TunnelMux> {
+        self.mux.clone()
+    }
+
+    /// Copies from the local connection to the tunnel until end of file. Returns `Ok` if the tunnel
     /// has ended: received data may still be readable, and the other direction reports the reason.
-    async fn send_from(&self, tcp: &TcpStream) -> io::Result<()> {
+    async fn send_from(&self, local: &LocalStream) -> io::Result<()> {
         loop {
             let Ok(room) = poll_fn(|context| self.mux.poll_room(self.conn, context)).await else {
                 return Ok(());
             };
             let is_there = poll_fn(|context| match self.mux.poll_gone(self.conn, context) {
                 Poll::Ready(()) => Poll::Ready(Ok(false)),
-                Poll::Pending => tcp.poll_read_ready(context).map_ok(|()| true),
+                Poll::Pending => local.poll_read_ready(context).map_ok(|()| true),
             });
             if !is_there.await? {
                 return Ok(());
             }
             let read: io::Result<usize> = with_scratch(|scratch| {
                 let most = room.min(scratch.len());
-                let read = tcp.try_read(&mut scratch[..most])?;
+                let read = local.try_read(&mut scratch[..most])?;
                 // A vanished tunnel is detected in the next iteration.
                 let _ = self.push(&scratch[..read]);
                 Ok(read)
@@ -84,7 +87,7 @@ impl Tunnel {
         }
     }
 
-    async fn receive_into(&self, tcp: &TcpStream) -> io::Result<()> {
+    async fn receive_into(&self, local: &LocalStream) -> io::Result<()> {
         loop {
             let mut one = [0];
             if poll_fn(|context| self.mux.poll_peek(self.conn, &mut one, context))
@@ -93,16 +96,16 @@ impl Tunnel {
                 == 0
             {
                 // Fails if the program has closed its connection.
-                let _ = SockRef::from(tcp).shutdown(Shutdown::Write);
+                let _ = SockRef::from(local).shutdown(Shutdown::Write);
                 return Ok(());
             }
-            tcp.writable().await?;
+            local.writable().await?;
             let written: io::Result<usize> = with_scratch(|scratch| {
                 let context = Context::from_waker(std::task::Waker::noop());
                 let Poll::Ready(peeked) = self.mux.poll_peek(self.conn, scratch, &context) else {
                     return Ok(0);
                 };
-                let written = tcp.try_write(&scratch[..peeked.map_err(reset)?])?;
+                let written = local.try_write(&scratch[..peeked.map_err(reset)?])?;
                 self.consume(written);
                 Ok(written)
             });
@@ -136,6 +139,25 @@ impl Tunnel {
     /// Waits until the peer or the session has ended the tunnel.
     pub(super) async fn ended(&self) {
         poll_fn(|context| self.mux.poll_gone(self.conn, context)).await;
+    }
+
+    /// Waits until the peer has ended its direction or the tunnel, or has sent anything.
+    pub(super) async fn heard(&self) {
+        let mut one = [0];
+        let heard = poll_fn(|context| self.mux.poll_peek(self.conn, &mut one, context));
+        // A reset is an end as well.
+        let _ = heard.await;
+    }
+
+    /// Sends bytes as the window permits.
+    pub(super) async fn send(&self, mut bytes: &[u8]) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            let room = poll_fn(|context| self.mux.poll_room(self.conn, context)).await?;
+            let (part, rest) = bytes.split_at(room.min(bytes.len()));
+            self.push(part)?;
+            bytes = rest;
+        }
+        Ok(())
     }
 }
 

@@ -21,16 +21,19 @@ pub enum Feature {
     Facts = 4,
     /// Commands that the daemon runs.
     Exec = 5,
+    /// Listeners of the daemon, whose connections are tunnels to the client.
+    Listeners = 6,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
         Self::Facts,
         Self::Exec,
+        Self::Listeners,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
@@ -47,6 +50,7 @@ impl fmt::Display for Feature {
             Self::Names => "requests about names",
             Self::Facts => "facts about the machine",
             Self::Exec => "commands",
+            Self::Listeners => "listeners",
         })
     }
 }
@@ -104,8 +108,8 @@ mod tests {
     fn unknown_features_are_ignored() {
         let of = |bytes: &[u8]| -> Features { decode(bytes).unwrap() };
         let all: Features = Feature::ALL.into_iter().collect();
-        assert_eq!(minicbor::to_vec(all).unwrap(), [0x85, 1, 2, 3, 4, 5]);
-        assert_eq!(of(&[0x85, 1, 2, 3, 4, 5]), all);
+        assert_eq!(minicbor::to_vec(all).unwrap(), [0x86, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(of(&[0x86, 1, 2, 3, 4, 5, 6]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

@@ -59,12 +59,22 @@ impl Stage {
 
     /// Starts the daemon with additional settings from `built`.
     async fn built(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
+        Self::granting("", built).await
+    }
+
+    /// Like `built`, and `client` has the rights in `options`, unless they are empty.
+    async fn granting(options: &str, built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
         let [daemon, client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
         let (root, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(root.path().join("served")).unwrap();
+        let mut peers = trusting(&[&client, &other]);
+        if !options.is_empty() {
+            let options = options.parse().unwrap();
+            peers.set_options(&client.public_key(), options).unwrap();
+        }
         let builder = Daemon::builder()
             .identity(daemon.clone())
-            .peers(trusting(&[&client, &other]))
+            .peers(peers)
             .root(root.path().join("served"))
             .port(0)
             .listen(vec!["127.0.1.1:0".parse().unwrap()]);

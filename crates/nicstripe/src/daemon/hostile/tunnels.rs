@@ -1,16 +1,22 @@
-//! Tests of trusted clients that violate the rules of tunnels: the daemon ends only their tunnels.
+//! Tests of trusted clients that violate the rules of tunnels: the daemon ends only their tunnels. And
+//! of what clients may ask of listeners.
+
+use std::time::Duration;
 
 use nicstripe_proto::{
     ChunkId, ChunkSize, FailCode, Grid, Message, TransferId,
     hash_tree::piece_value,
     message::{Fail, OfferKind, OpenTunnels},
+    tunnel::TargetRefusal,
 };
+use tokio::net::TcpStream;
 
 use super::{
     Stage,
     peer::{Peer, chunk},
     within,
 };
+use crate::{Client, Error};
 
 const UP: TransferId = TransferId(1);
 const DOWN: TransferId = TransferId(2);
@@ -107,5 +113,108 @@ async fn a_session_has_one_mux() {
     let [up, down] = [TransferId(3), TransferId(4)];
     peer.open_tunnels(up, down).await;
     assert_eq!(peer.failures([up, down]).await, [FailCode::Refused; 2]);
+    stage.still_serves("file").await;
+}
+
+/// Returns a stage whose client may listen at any free port.
+async fn listening() -> Stage {
+    Stage::granting("listen=0", |builder| builder).await
+}
+
+async fn claim(client: &Client, target: &str) -> TargetRefusal {
+    match within(client.dial(target)).await.map(drop).unwrap_err() {
+        Error::Target { code, .. } => code,
+        error => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_of_no_accepted_connection_are_refused() {
+    let stage = listening().await;
+    let client = stage.honest().await;
+    let listener = within(client.listen("0")).await.unwrap();
+    for number in [0, 1, u32::MAX] {
+        let code = claim(&client, &format!("accepted/{number}")).await;
+        assert_eq!(code, TargetRefusal::Unreachable, "{number}");
+    }
+    for odd in ["accepted/", "accepted/-1", "accepted/4294967296", "listen/"] {
+        let code = claim(&client, odd).await;
+        assert_eq!(code, TargetRefusal::NotAllowed, "{odd}");
+    }
+    // Another session of the same key cannot claim it, and nobody can twice.
+    let local = TcpStream::connect(("127.0.0.1", listener.port())).await;
+    let _local = local.unwrap();
+    let other = stage.honest().await;
+    let code = claim(&other, "accepted/1").await;
+    assert_eq!(code, TargetRefusal::Unreachable);
+    let first = async {
+        loop {
+            match client.dial("accepted/1").await {
+                Ok(tunnel) => return tunnel,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    let _first = within(first).await;
+    let code = claim(&client, "accepted/1").await;
+    assert_eq!(code, TargetRefusal::Unreachable);
+    stage.still_serves("file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_has_64_listeners_and_their_places_are_free_again() {
+    let stage = listening().await;
+    let client = stage.honest().await;
+    for _ in 0..2 {
+        let mut listeners = Vec::new();
+        loop {
+            match within(client.listen("0")).await {
+                Ok(listener) => listeners.push(listener),
+                Err(Error::Listen { code, .. }) if listeners.len() == 64 => {
+                    assert_eq!(code, TargetRefusal::TooMany);
+                    break;
+                }
+                // Those of the round before are not all gone.
+                Err(Error::Listen { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) => panic!("{error}"),
+            }
+            assert!(listeners.len() <= 64);
+        }
+    }
+    stage.still_serves("file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_claims_nothing_keeps_64_connections_of_a_listener() {
+    let stage = listening().await;
+    let client = stage.honest().await;
+    let listener = within(client.listen("0")).await.unwrap();
+    let mut locals = Vec::new();
+    for _ in 0..100 {
+        let local = TcpStream::connect(("127.0.0.1", listener.port())).await;
+        locals.push(local.unwrap());
+    }
+    let open = |number: u32| {
+        let client = client.clone();
+        async move { client.dial(&format!("accepted/{number}")).await }
+    };
+    let last = async {
+        loop {
+            match open(64).await {
+                Ok(tunnel) => return tunnel,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    let _last = within(last).await;
+    // One was claimed, so one more is accepted.
+    assert!(open(66).await.is_err());
+    // Those that nobody claims are closed.
+    let closed = async {
+        let mut byte = [0];
+        locals[0].readable().await.unwrap();
+        locals[0].try_read(&mut byte)
+    };
+    assert!(within(closed).await.is_err(), "a reset");
     stage.still_serves("file").await;
 }

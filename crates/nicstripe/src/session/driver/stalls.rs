@@ -67,7 +67,7 @@ impl Driver {
         }
         for transfer in self.running.that_end_with_peer() {
             let cause = io::Error::other("the peer's program has gone");
-            let error = FileError::new("run", "the command", cause);
+            let error = FileError::new("serve", "the peer", cause);
             self.fail(transfer, error.with_code(FailCode::Cancelled));
         }
     }

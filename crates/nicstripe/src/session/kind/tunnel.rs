@@ -131,6 +131,11 @@ impl Kind for TunnelSink {
         Ok(())
     }
 
+    /// Another process of the peer may need what this daemon listens at.
+    fn ends_with_peer(&self) -> bool {
+        self.mux.is_listening()
+    }
+
     /// The transfer must last as long as the session.
     fn on_end(&mut self) -> Result<(), Error> {
         self.fail("peer ended the tunnel multiplexer".into())
