@@ -9,7 +9,7 @@ use nicstripe_proto::{
         BenchAsk, BenchBody, BenchRefusal, BenchRefused, DiskDone, DiskOrder, RunNumber, RunOrder,
     },
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     client::{BenchCommand, BenchNews, BenchPath, Client, Failure, Session},
@@ -116,32 +116,26 @@ impl<C: Client> Control<C> {
     }
 
     /// Measures up to `count` round trips of messages of `bytes` on a path, for at most `longest`.
+    /// Returns none if the connection is lost.
     pub(crate) async fn ping(
-        &mut self,
+        &self,
         path: PathId,
         count: u32,
         bytes: u64,
         longest: Duration,
     ) -> Result<Vec<Duration>, C::Error> {
-        self.command(BenchCommand::Ping {
-            path,
-            order: PingOrder {
-                count,
-                bytes,
-                run: self.run,
-                longest,
-            },
-        })
-        .await?;
-        let deadline = Instant::now() + longest + ANSWER_TIMEOUT;
-        loop {
-            match self
-                .receive(deadline.saturating_duration_since(Instant::now()))
-                .await?
-            {
-                BenchNews::Pinged { path: of, times } if of == path => return Ok(times),
-                _ => {}
-            }
+        let order = PingOrder {
+            count,
+            bytes,
+            run: self.run,
+            longest,
+        };
+        let (reply, times) = oneshot::channel();
+        self.command(BenchCommand::Ping { path, order, reply })
+            .await?;
+        match tokio::time::timeout(longest + ANSWER_TIMEOUT, times).await {
+            Ok(times) => Ok(times.unwrap_or_default()),
+            Err(_) => Err(self.unanswered()),
         }
     }
 
@@ -296,7 +290,7 @@ impl<C: Client> Control<C> {
         match tokio::time::timeout(timeout, self.news.recv()).await {
             Ok(Some(news)) => Ok(news),
             Ok(None) => Err(self.ended()),
-            Err(_) => Err(self.client.error(Failure::Ended("no answer to the bench"))),
+            Err(_) => Err(self.unanswered()),
         }
     }
 
@@ -310,6 +304,10 @@ impl<C: Client> Control<C> {
         } else {
             Err(self.ended())
         }
+    }
+
+    fn unanswered(&self) -> C::Error {
+        self.client.error(Failure::Ended("no answer to the bench"))
     }
 
     fn ended(&self) -> C::Error {

@@ -318,10 +318,7 @@ impl Driver {
             StreamEvent::Flushed(chunks) => {
                 (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path));
             }
-            StreamEvent::Pinged(times) => self.on_pinged(path, times),
             StreamEvent::Ended(end) => {
-                // Ends a pending round-trip measurement.
-                self.on_pinged(path, Vec::new());
                 let is_close = match &end {
                     StreamEnd::Closed => true,
                     StreamEnd::Tls(error) => error.is_close(),

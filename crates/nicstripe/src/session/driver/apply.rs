@@ -290,7 +290,6 @@ async fn a_chunk_of_an_unknown_transfer_ends_no_session() {
     let generation = applied.generation();
     let events = vec![
         StreamEvent::Flushed(0),
-        StreamEvent::Pinged(Vec::new()),
         StreamEvent::Frame(Frame::Heartbeat {
             sent_us: 1,
             echo_us: 0,

@@ -122,16 +122,9 @@ impl Driver {
                 }
                 self.session.send_bench_message(*body);
             }
-            BenchCommand::Ping { path, order } => {
-                let sent = self
-                    .connections
-                    .get(&path)
-                    .is_some_and(|connection| connection.send(Outgoing::Ping(order)));
-                if !sent {
-                    self.bench.tell(BenchNews::Pinged {
-                        path,
-                        times: Vec::new(),
-                    });
+            BenchCommand::Ping { path, order, reply } => {
+                if let Some(connection) = self.connections.get(&path) {
+                    connection.send(Outgoing::Ping(order, reply));
                 }
             }
         }
@@ -350,10 +343,6 @@ impl Driver {
                 });
             send_in_background(&session, BenchBody::DiskDone(done));
         });
-    }
-
-    pub(super) fn on_pinged(&self, path: PathId, times: Vec<Duration>) {
-        self.bench.tell(BenchNews::Pinged { path, times });
     }
 }
 
