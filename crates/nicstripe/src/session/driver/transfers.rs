@@ -80,7 +80,7 @@ impl Driver {
         self.running.insert(transfer, kind, entry, owner, record);
         let tree = entry.and_then(|entry| self.running.tree(entry.tree).cloned());
         self.jobs
-            .open(transfer, service.open(request, tree, self.handle()));
+            .open(transfer, service.open(request, tree, self.jobs.handle()));
     }
 
     /// Lets the kind of a transfer act. An error ends the transfer.
