@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     ChainingValue, ChunkId, ChunkRange, Digest, Extent, Frame, Message, Name, SessionId, Subtree,
     TransferId, bootstrap,
-    discovery::{Answer, Nonce, Question},
+    discovery::{Nonce, Question, Response},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
     invitation,
@@ -891,7 +891,7 @@ fn discovery_corpus() {
         address: address(1),
         invitation: None,
     };
-    let answer = Answer {
+    let answer = Response {
         nonce: Nonce([1; 32]),
         key: [3; 32],
         address: address(2),
@@ -912,7 +912,7 @@ fn discovery_corpus() {
     };
     let mut invited = asked.clone();
     invited[9..11].copy_from_slice(&[3, 7]);
-    let full = Answer {
+    let full = Response {
         interface: vec![b'i'; 16],
         host: vec![b'h'; 64],
         ..answer

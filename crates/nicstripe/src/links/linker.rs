@@ -9,7 +9,7 @@ use nicstripe_link::{Change, Changes, Interface, interface_for, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, CandidateId, Failure, Planner, State, Step},
+    pairing::{Candidate, CandidateId, CandidateState, Failure, Planner, Step},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -520,7 +520,7 @@ impl Linker {
         for (plan, candidate) in plans {
             let id = candidate.as_ref().map(Candidate::id);
             if id.is_some_and(|id| {
-                *self.planner.pairing().state(id) == State::Failed(Failure::Unrouted)
+                *self.planner.pairing().state(id) == CandidateState::Failed(Failure::Unrouted)
             }) {
                 continue;
             }
