@@ -51,7 +51,7 @@ impl Request for FileUpload {
             };
             let kind: Box<dyn Kind> = match opened.ok_or_else(io_threads_gone)?? {
                 Opened::Sized(file) => {
-                    Box::new(FileSource::stored(*file, Stored::Named(upload(options))))
+                    Box::new(FileSource::new(*file, Some(Stored::Named(upload(options)))))
                 }
                 // The file's time and mode are meaningless: the kernel creates such a file on
                 // access.

@@ -457,7 +457,7 @@ impl Driver {
                         continue;
                     };
                     let Some(buffer) = running.buffer_mut() else {
-                        if let Some(file) = running.kind().file() {
+                        if let Some(file) = running.kind.file() {
                             self.jobs.read(path, (transfer, chunk), file.clone(), rate);
                         }
                         continue;

@@ -47,7 +47,7 @@ impl Driver {
     }
 
     pub(super) fn file(&self, transfer: TransferId) -> Option<&Arc<file::Source>> {
-        self.running.get(transfer)?.kind().file()
+        self.running.get(transfer)?.kind.file()
     }
 
     /// Returns the target of a transfer, for an I/O job.

@@ -127,7 +127,7 @@ impl Driver {
     /// Continues with the opened end of a transfer, unless the transfer has ended meanwhile.
     fn on_opened(&mut self, transfer: TransferId, (kind, have): Opened) {
         if let Some(running) = self.running.get_mut(transfer) {
-            running.set_kind(kind);
+            running.kind = kind;
             self.act(transfer, |kind, at| {
                 at.have = have;
                 kind.open(at)
@@ -143,11 +143,11 @@ impl Driver {
         let Some(running) = self.running.get_mut(transfer) else {
             return;
         };
-        let size = running.kind().size();
+        let size = running.kind.size();
         if let Some(account) = &mut self.account
             && let Some(mut record) = running.record.take()
         {
-            let target = running.kind().target();
+            let target = running.kind.target();
             let name = target.map(|target| target.shown.as_str());
             account.started(transfer, &mut record, size, resumed, name);
             running.record = Some(record);
@@ -279,10 +279,10 @@ impl Driver {
             self.session
                 .handle_chunk_unwritten(path, transfer, header.chunk);
         }
-        if running.kind().tree().is_some() {
+        if running.kind.tree().is_some() {
             self.fail_parts(transfer);
         }
-        let unfinished = running.kind().target().filter(|_| result.is_err()).cloned();
+        let unfinished = running.kind.target().filter(|_| result.is_err()).cloned();
         let (session, connections) = (&self.session, &self.connections);
         let left = running.end(result, |tally| tally.closed(connections, session));
         self.without_waiting(move || {
