@@ -1,6 +1,6 @@
 //! Requests for local files: uploads and downloads.
 
-use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::PathBuf};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use nicstripe_proto::{Name, message::PutOptions};
 
@@ -108,8 +108,5 @@ impl Request for FileDownload {
 }
 
 fn io_threads_gone() -> Error {
-    Error::system(
-        "open a file",
-        io::Error::other("the I/O threads have ended"),
-    )
+    Error::failed("open a file", "the I/O threads have ended")
 }

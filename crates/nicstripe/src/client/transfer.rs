@@ -166,7 +166,7 @@ impl Transfer {
         }
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
         self.is_over = true;
-        let fault = |error| Error::system("run the transfer", std::io::Error::other(error));
+        let fault = |error| Error::failed("run the transfer", error);
         Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
     }
 
