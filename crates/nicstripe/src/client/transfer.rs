@@ -324,7 +324,7 @@ impl Run {
         let in_turn = async {
             // The semaphore is never closed.
             let permit = inner.permits.acquire().await.ok();
-            Ok::<_, Error>((permit, inner.session_of(&self.events, told).await?))
+            Ok::<_, Error>((permit, inner.session_of(Some(&self.events), told).await?))
         };
         let (_permit, session) = tokio::select! {
             in_turn = in_turn => in_turn?,
