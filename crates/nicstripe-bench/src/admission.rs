@@ -45,7 +45,7 @@ pub trait QueueChannel: Clone + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Admissions<S>(Mutex<Turns<S>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Turns<S> {
     running: Option<Running>,
     waiting: VecDeque<Waiting<S>>,
@@ -93,8 +93,8 @@ impl<S> Ticket<S> {
         self.over_at = Some(now + time);
     }
 
-    /// Returns the reason to end the benchmark, so that the next in the queue can start: the granted
-    /// time is over, or the session has had no connection for 5 s. Call several times a second.
+    /// Returns the reason to end the benchmark, so that the next in the queue can start: its time is
+    /// over, or the session has had no connection for 5 s. Call several times a second.
     pub fn end(&mut self, is_connected: bool, now: Instant) -> Option<BenchRefused> {
         self.alone_since = (!is_connected).then(|| self.alone_since.unwrap_or(now));
         let is_gone = self
@@ -130,18 +130,12 @@ const USHER_PAUSE: Duration = Duration::from_millis(100);
 
 impl<S> Default for Admissions<S> {
     fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<S> Default for Turns<S> {
-    fn default() -> Self {
-        Self {
+        Self(Mutex::new(Turns {
             running: None,
             waiting: VecDeque::new(),
             next: 0,
             has_usher: false,
-        }
+        }))
     }
 }
 
@@ -184,12 +178,8 @@ impl<S: QueueChannel> Admissions<S> {
 /// Admits the next benchmark and sends the others their positions, until the queue is empty.
 async fn usher<S: QueueChannel>(admissions: Weak<Admissions<S>>, desk: impl Fn() -> Desk) {
     loop {
-        let Some(answers) = admissions
-            .upgrade()
-            .map(|all| all.state().look(&desk(), Instant::now()))
-        else {
-            return;
-        };
+        let all = admissions.upgrade();
+        let answers = all.and_then(|all| all.state().look(&desk(), Instant::now()));
         let Some(answers) = answers else { return };
         for (session, body) in answers {
             session.send(body).await;

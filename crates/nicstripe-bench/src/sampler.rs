@@ -53,19 +53,14 @@ impl Sampler {
         }
     }
 
-    /// Returns the run.
-    pub fn run(&self) -> RunNumber {
-        self.run
-    }
-
     /// Returns the time of the next sample.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Returns true if the daemon ends the run, because the client has not done so in time.
-    pub fn is_over(&self, now: Instant) -> bool {
-        self.ends_at <= now
+    /// Returns the run if the daemon has to end it, because the client has not done so in time.
+    pub fn overdue(&self, now: Instant) -> Option<RunNumber> {
+        (self.ends_at <= now).then_some(self.run)
     }
 
     /// Takes the sample that is due. `path` returns the counters of a path, without those of its

@@ -66,10 +66,7 @@ impl SessionBench {
 
     /// Returns true in a client while a benchmark uses the session.
     pub(super) fn is_running(&self) -> bool {
-        let Self::Client(ClientBench { owner, .. }) = self else {
-            return false;
-        };
-        owner.as_ref().is_some_and(|owner| !owner.is_closed())
+        matches!(self, Self::Client(ClientBench { owner: Some(owner), .. }) if !owner.is_closed())
     }
 
     pub(super) fn on_input(&mut self, input: BenchInput, tap: &mut Tap<'_>) {
@@ -231,13 +228,13 @@ impl DaemonBench {
         if let Some(refused) = ticket.end(tap.session.is_connected(), tap.now) {
             return self.refuse(refused, tap);
         }
-        match run {
-            Some((sampler, _)) if sampler.is_over(tap.now) => {
-                let run = sampler.run();
-                self.stop(run, tap);
-            }
-            Some(_) if is_due => self.sample(false, tap),
-            _ => {}
+        match run
+            .as_ref()
+            .and_then(|(sampler, _)| sampler.overdue(tap.now))
+        {
+            Some(run) => self.stop(run, tap),
+            None if is_due => self.sample(false, tap),
+            None => {}
         }
     }
 
@@ -330,27 +327,21 @@ impl Tap<'_> {
     /// Sets the socket buffers of a run's paths, if it requests a size. Returns the smallest sizes
     /// that the kernel granted.
     fn set_buffers(&self, order: &RunOrder) -> RunReady {
-        let size = order
-            .socket_buffer
-            .and_then(|bytes| usize::try_from(bytes).ok());
-        let sizes: Vec<(u64, u64)> = order
-            .paths
-            .iter()
-            .filter_map(|path| {
-                let connection = self.connections.get(&PathId(*path))?;
-                let (socket, size) = (SockRef::from(connection.probe()?), size?);
-                // The kernel may grant less without an error; the sizes are read back.
-                let _ = (
-                    socket.set_send_buffer_size(size),
-                    socket.set_recv_buffer_size(size),
-                );
-                buffers(connection)
-            })
-            .collect();
+        let size = order.socket_buffer;
+        let sizes = order.paths.iter().filter_map(|path| {
+            let connection = self.connections.get(&PathId(*path))?;
+            let (socket, size) = (SockRef::from(connection.probe()?), usize::try_from(size?));
+            let size = size.ok()?;
+            // The kernel may grant less without an error; the sizes are read back.
+            let _ = socket.set_send_buffer_size(size);
+            let _ = socket.set_recv_buffer_size(size);
+            buffers(connection)
+        });
+        let (send, receive): (Vec<u64>, Vec<u64>) = sizes.unzip();
         RunReady {
             run: order.run,
-            send_buffer: sizes.iter().map(|(send, _)| *send).min(),
-            receive_buffer: sizes.iter().map(|(_, receive)| *receive).min(),
+            send_buffer: send.into_iter().min(),
+            receive_buffer: receive.into_iter().min(),
         }
     }
 }
