@@ -330,8 +330,8 @@ impl Tap<'_> {
         let size = order.socket_buffer;
         let sizes = order.paths.iter().filter_map(|path| {
             let connection = self.connections.get(&PathId(*path))?;
-            let (socket, size) = (SockRef::from(connection.probe()?), usize::try_from(size?));
-            let size = size.ok()?;
+            let socket = SockRef::from(connection.probe()?);
+            let size = usize::try_from(size?).ok()?;
             // The kernel may grant less without an error; the sizes are read back.
             let _ = socket.set_send_buffer_size(size);
             let _ = socket.set_recv_buffer_size(size);
