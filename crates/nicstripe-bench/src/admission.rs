@@ -35,17 +35,17 @@ impl Default for BenchLimits {
 /// Public key of a client.
 type PeerKey = [u8; 32];
 
-/// Session of a client in the queue, to which the daemon sends benchmark messages.
-pub trait Answer: Clone + Send + Sync + 'static {
+/// Channel to a client in the queue, for the messages of the queue.
+pub trait QueueChannel: Clone + Send + Sync + 'static {
     /// Sends a message about the benchmark to the client.
-    fn answer(&self, body: BenchBody) -> impl Future<Output = ()> + Send;
+    fn send(&self, body: BenchBody) -> impl Future<Output = ()> + Send;
 }
 
 /// Running and queued benchmarks of a daemon.
 #[derive(Debug)]
 pub struct Admissions<S>(Mutex<Turns<S>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Turns<S> {
     running: Option<Running>,
     waiting: VecDeque<Waiting<S>>,
@@ -77,6 +77,35 @@ struct Waiting<S> {
 pub struct Ticket<S> {
     admissions: Weak<Admissions<S>>,
     number: u64,
+    /// End of the granted time; `None` in the queue.
+    over_at: Option<Instant>,
+    /// Time since which the session has no connection.
+    alone_since: Option<Instant>,
+}
+
+/// Time without any connection after which a daemon ends the client's benchmark. Long enough to
+/// move a cable to another port.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+
+impl<S> Ticket<S> {
+    /// Begins the granted time.
+    pub fn admit(&mut self, time: Duration, now: Instant) {
+        self.over_at = Some(now + time);
+    }
+
+    /// Returns the reason to end the benchmark, so that the next in the queue can start: its time is
+    /// over, or the session has had no connection for 5 s. Call several times a second.
+    pub fn end(&mut self, is_connected: bool, now: Instant) -> Option<BenchRefused> {
+        self.alone_since = (!is_connected).then(|| self.alone_since.unwrap_or(now));
+        let is_gone = self
+            .alone_since
+            .is_some_and(|since| now - since >= GONE_AFTER);
+        let is_over = self.over_at.is_some_and(|at| at <= now);
+        (is_over || is_gone).then_some(BenchRefused {
+            why: BenchRefusal::TimeOver,
+            retry_after_ms: (!is_over).then_some(0),
+        })
+    }
 }
 
 impl<S> Drop for Ticket<S> {
@@ -101,18 +130,12 @@ const USHER_PAUSE: Duration = Duration::from_millis(100);
 
 impl<S> Default for Admissions<S> {
     fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<S> Default for Turns<S> {
-    fn default() -> Self {
-        Self {
+        Self(Mutex::new(Turns {
             running: None,
             waiting: VecDeque::new(),
             next: 0,
             has_usher: false,
-        }
+        }))
     }
 }
 
@@ -122,9 +145,9 @@ impl<S> Admissions<S> {
     }
 }
 
-impl<S: Answer> Admissions<S> {
+impl<S: QueueChannel> Admissions<S> {
     /// Queues a session for a benchmark. Returns its ticket or the reason for rejection; answers
-    /// arrive through [`Answer`]. Must be called within a tokio runtime.
+    /// arrive through [`QueueChannel`]. Must be called within a tokio runtime.
     pub fn ask(
         self: &Arc<Self>,
         key: PeerKey,
@@ -146,22 +169,20 @@ impl<S: Answer> Admissions<S> {
         Ok(Ticket {
             admissions: Arc::downgrade(self),
             number,
+            over_at: None,
+            alone_since: None,
         })
     }
 }
 
 /// Admits the next benchmark and sends the others their positions, until the queue is empty.
-async fn usher<S: Answer>(admissions: Weak<Admissions<S>>, desk: impl Fn() -> Desk) {
+async fn usher<S: QueueChannel>(admissions: Weak<Admissions<S>>, desk: impl Fn() -> Desk) {
     loop {
-        let Some(answers) = admissions
-            .upgrade()
-            .map(|all| all.state().look(&desk(), Instant::now()))
-        else {
-            return;
-        };
+        let all = admissions.upgrade();
+        let answers = all.and_then(|all| all.state().look(&desk(), Instant::now()));
         let Some(answers) = answers else { return };
         for (session, body) in answers {
-            session.answer(body).await;
+            session.send(body).await;
         }
         tokio::time::sleep(USHER_PAUSE).await;
     }

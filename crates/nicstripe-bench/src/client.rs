@@ -17,7 +17,7 @@ use nicstripe_proto::{
     load::PingOrder,
     message::{BenchBody, BenchSample, RunReady},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::report::Direction;
 
@@ -131,6 +131,8 @@ pub enum BenchCommand {
         path: PathId,
         /// Number, size and time limit of the messages.
         order: PingOrder,
+        /// Channel for the round-trip times; dropped if the connection is lost.
+        reply: oneshot::Sender<Vec<Duration>>,
     },
 }
 
@@ -145,13 +147,6 @@ pub enum BenchNews {
     Sample(BenchSample, Instant),
     /// Smallest socket buffer sizes that the local kernel granted for a run.
     Buffers(RunReady),
-    /// Measured round-trip times; empty if the connection was lost.
-    Pinged {
-        /// Path whose round trips were measured.
-        path: PathId,
-        /// Round-trip times, in chronological order.
-        times: Vec<Duration>,
-    },
 }
 
 /// Path of a session that carries data.

@@ -9,7 +9,7 @@ use nicstripe_proto::{
         BenchAsk, BenchBody, BenchRefusal, BenchRefused, DiskDone, DiskOrder, RunNumber, RunOrder,
     },
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     client::{BenchCommand, BenchNews, BenchPath, Client, Failure, Session},
@@ -116,32 +116,26 @@ impl<C: Client> Control<C> {
     }
 
     /// Measures up to `count` round trips of messages of `bytes` on a path, for at most `longest`.
+    /// Returns none if the connection is lost.
     pub(crate) async fn ping(
-        &mut self,
+        &self,
         path: PathId,
         count: u32,
         bytes: u64,
         longest: Duration,
     ) -> Result<Vec<Duration>, C::Error> {
-        self.command(BenchCommand::Ping {
-            path,
-            order: PingOrder {
-                count,
-                bytes,
-                run: self.run,
-                longest,
-            },
-        })
-        .await?;
-        let deadline = Instant::now() + longest + ANSWER_TIMEOUT;
-        loop {
-            match self
-                .receive(deadline.saturating_duration_since(Instant::now()))
-                .await?
-            {
-                BenchNews::Pinged { path: of, times } if of == path => return Ok(times),
-                _ => {}
-            }
+        let order = PingOrder {
+            count,
+            bytes,
+            run: self.run,
+            longest,
+        };
+        let (reply, times) = oneshot::channel();
+        self.command(BenchCommand::Ping { path, order, reply })
+            .await?;
+        match tokio::time::timeout(longest + ANSWER_TIMEOUT, times).await {
+            Ok(times) => Ok(times.unwrap_or_default()),
+            Err(_) => Err(self.unanswered()),
         }
     }
 
@@ -192,41 +186,44 @@ impl<C: Client> Control<C> {
         };
         load.began = Instant::now();
         self.tell(BenchBody::Run(run)).await?;
-        loop {
-            let news = self
-                .receive(ANSWER_TIMEOUT.saturating_sub(load.began.elapsed()))
-                .await?;
-            let is_ready = matches!(&news, BenchNews::Said(BenchBody::Ready(ready), _) if ready.run == self.run);
-            self.take(Some(news), load, None)?;
-            if is_ready {
-                return Ok(());
-            }
-        }
+        let is_ready = |body: &BenchBody, run: u32| matches!(body, BenchBody::Ready(ready) if ready.run == run);
+        self.take_until(is_ready, load).await
     }
 
     /// Ends the current load. The receivers take their last sample before the senders stop.
     pub(crate) async fn end_run(&mut self, load: &mut Load) -> Result<(), C::Error> {
-        self.tell(BenchBody::Stop(RunNumber { run: self.run }))
-            .await?;
-        let stopping = Instant::now();
+        let number = RunNumber { run: self.run };
+        self.tell(BenchBody::Stop(number)).await?;
+        let is_stopped =
+            |body: &BenchBody, run: u32| *body == BenchBody::Stopped(RunNumber { run });
+        self.take_until(is_stopped, load).await
+    }
+
+    /// Processes messages about the current load, until one of the daemon is the expected one.
+    async fn take_until(
+        &mut self,
+        is_expected: impl Fn(&BenchBody, u32) -> bool,
+        load: &mut Load,
+    ) -> Result<(), C::Error> {
+        let began = Instant::now();
         loop {
-            let news = self
-                .receive(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed()))
-                .await?;
-            if self.take(Some(news), load, None)? {
+            let left = ANSWER_TIMEOUT.saturating_sub(began.elapsed());
+            let news = self.receive(left).await?;
+            let is_last = matches!(&news, BenchNews::Said(body, _) if is_expected(body, self.run));
+            self.take(Some(news), load, None)?;
+            if is_last {
                 return Ok(());
             }
         }
     }
 
-    /// Processes a message about the current load. Returns true if the load has ended at the
-    /// daemon.
+    /// Processes a message about the current load.
     fn take(
         &self,
         news: Option<BenchNews>,
         load: &mut Load,
         events: Option<&mpsc::Sender<BenchEvent>>,
-    ) -> Result<bool, C::Error> {
+    ) -> Result<(), C::Error> {
         let began = load.began;
         let micros = |at: Instant| at.saturating_duration_since(began).as_micros() as u64;
         match news {
@@ -247,15 +244,12 @@ impl<C: Client> Control<C> {
                 let buffers = [load.got_buffer, ready.send_buffer, ready.receive_buffer];
                 load.got_buffer = buffers.into_iter().flatten().min();
             }
-            Some(BenchNews::Said(BenchBody::Stopped(RunNumber { run }), _)) if run == self.run => {
-                return Ok(true);
-            }
             Some(BenchNews::Said(BenchBody::Refused(refused), _)) => {
                 return Err(self.refused(refused));
             }
             Some(_) => {}
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Runs a disk stage at the daemon and waits for its result.
@@ -296,7 +290,7 @@ impl<C: Client> Control<C> {
         match tokio::time::timeout(timeout, self.news.recv()).await {
             Ok(Some(news)) => Ok(news),
             Ok(None) => Err(self.ended()),
-            Err(_) => Err(self.client.error(Failure::Ended("no answer to the bench"))),
+            Err(_) => Err(self.unanswered()),
         }
     }
 
@@ -310,6 +304,10 @@ impl<C: Client> Control<C> {
         } else {
             Err(self.ended())
         }
+    }
+
+    fn unanswered(&self) -> C::Error {
+        self.client.error(Failure::Ended("no answer to the bench"))
     }
 
     fn ended(&self) -> C::Error {

@@ -37,7 +37,7 @@ mod sweep;
 mod window;
 
 pub use self::{
-    admission::{Admissions, Answer, BenchLimits, Desk, Ticket},
+    admission::{Admissions, BenchLimits, Desk, QueueChannel, Ticket},
     baseline::compare,
     client::{
         BenchCommand, BenchNews, BenchPath, Client, Failure, Moved, Packets, Session, StopOnDrop,
@@ -51,6 +51,6 @@ pub use self::{
     repeat::GOOD_SCALING,
     report::*,
     run::Runner,
-    sampler::{CpuSampler, InterfaceCounters},
+    sampler::Sampler,
     summary::{conclude, summarise},
 };

@@ -213,7 +213,7 @@ impl<C: Client> Runner<C> {
             .unwrap_or(u32::MAX)
     }
 
-    async fn idle(&mut self, talk: &mut Control<C>) -> Result<(), C::Error> {
+    async fn idle(&mut self, talk: &Control<C>) -> Result<(), C::Error> {
         for id in self.links.ids() {
             let Some(path) = self.links.path(id) else {
                 continue;

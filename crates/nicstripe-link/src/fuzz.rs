@@ -9,7 +9,7 @@ use nicstripe_netlink::{Attributes, Message, Messages};
 
 use crate::{
     facts::{self, Facts},
-    helper::protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
+    helper::protocol::{ANSWER_LEN, REQUEST_LEN, Reply, Request},
     host::{cpu, file_system},
     interface::{
         InterfaceIndex, counters,
@@ -98,7 +98,7 @@ pub fn routes(data: &[u8]) {
         }
         1 => {
             let answer = filled::<ANSWER_LEN>(bytes);
-            let read = Answer::decode(&answer);
+            let read = Reply::decode(&answer);
             assert!(read.is_none_or(|read| read.encode() == answer));
         }
         _ => ledger(bytes),
@@ -404,7 +404,7 @@ mod tests {
             records_of::<RouteRecord>(record.as_bytes(), Path::new("")).len(),
             1
         );
-        let answer = Answer {
+        let answer = Reply {
             status: 17,
             detail: 4,
             interface: 3,
@@ -427,7 +427,7 @@ mod tests {
                 ("answer", with(1, &answer.encode())),
                 (
                     "answer-malformed",
-                    with(1, &Answer::not_understood().encode()),
+                    with(1, &Reply::not_understood().encode()),
                 ),
                 (
                     "set-mtu",

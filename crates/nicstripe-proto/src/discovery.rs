@@ -1,7 +1,7 @@
 //! Discovery of daemons and inviters on a link, before either machine has a usable address.
 //!
 //! A client multicasts a [`Question`] (a query) to [`GROUP`] on each interface. A daemon that has
-//! the right to answer sends an [`Answer`] to the query's source address. Both messages are signed.
+//! the right to answer sends a [`Response`] to the query's source address. Both messages are signed.
 //! Decoding yields an [`Unverified`] message: its claims are readable at once, the message itself
 //! only after a check of the signature. Keys and signatures are plain bytes; the caller provides
 //! the cryptography.
@@ -134,9 +134,9 @@ impl Question {
     }
 }
 
-/// Answer of a daemon or an inviter to a query, with its address, port and names on one interface.
+/// Response of a daemon or an inviter to a query, with its address, port and names on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// Nonce of the answered query.
     pub nonce: Nonce,
     /// Ed25519 public key of the daemon.
@@ -160,7 +160,7 @@ pub struct Answer {
     pub invitation: bool,
 }
 
-impl Answer {
+impl Response {
     /// Encodes the answer and signs it with `sign`; `None` if signing fails. Truncates names that
     /// are too long.
     pub fn encode(
@@ -239,9 +239,9 @@ impl<T> Unverified<T> {
 #[repr(u8)]
 enum Kind {
     Question = 1,
-    Answer = 2,
+    Response = 2,
     InvitationQuestion = 3,
-    InvitationAnswer = 4,
+    InvitationResponse = 4,
 }
 
 impl Kind {
@@ -254,8 +254,8 @@ impl Kind {
 
     fn of_answer(is_invitation: bool) -> Self {
         match is_invitation {
-            false => Self::Answer,
-            true => Self::InvitationAnswer,
+            false => Self::Response,
+            true => Self::InvitationResponse,
         }
     }
 }

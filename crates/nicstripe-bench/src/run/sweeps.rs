@@ -199,7 +199,7 @@ impl<C: Client> Runner<C> {
     /// of messages that are longer than an echo.
     async fn message(
         &self,
-        talk: &mut Control<C>,
+        talk: &Control<C>,
         path: PathId,
         point: &Point,
     ) -> Result<Measured, C::Error> {

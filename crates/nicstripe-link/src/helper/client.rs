@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     helper::{
-        protocol::{ANSWER_LEN, Answer, Asked, MAX_MTU_SECONDS, Reported, Request},
+        protocol::{ANSWER_LEN, Asked, MAX_MTU_SECONDS, Reply, Reported, Request},
         rights::Lent,
         server,
     },
@@ -185,7 +185,7 @@ impl RouteHelper {
         })
     }
 
-    fn exchange(&mut self, request: &Request) -> io::Result<Answer> {
+    fn exchange(&mut self, request: &Request) -> io::Result<Reply> {
         self.stream.write_all(&request.encode())?;
         let mut bytes = [0; ANSWER_LEN];
         let read = self.stream.read_exact(&mut bytes);
@@ -194,7 +194,7 @@ impl RouteHelper {
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(error);
         }
-        Answer::decode(&bytes).ok_or_else(|| {
+        Reply::decode(&bytes).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "malformed answer of the helper")
         })
     }

@@ -9,7 +9,7 @@
 //! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean, 5 set MTU, 6 restore MTU, 7 forget neighbour | status: 0 done, 19 request not understood, otherwise the number of an error: see `reported!` |
 //! | 2 | family of the destination: 4, 6, or 0 for none | family of the address: 4, 6, or 0 for none |
 //! | 3 | family of the source: 4, 6, or 0 for none | 0 |
-//! | 4 | interface, u32 | detail, u32: see [`Answer`] |
+//! | 4 | interface, u32 | detail, u32: see [`Reply`] |
 //! | 8 | metric, or MTU, u32 | interface of the error, u32 |
 //! | 12 | destination, 16 bytes; IPv4 uses the first four. With an MTU: its maximum duration in seconds, u32 | address of the error, 16 bytes |
 //! | 28 | source, 16 bytes | |
@@ -182,7 +182,7 @@ fn number<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
 
 /// Answer to a request: success, or an error by its number and fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     /// [`DONE`], [`NOT_UNDERSTOOD`] or the number of an error.
     pub(crate) status: u8,
     /// If done, the number of routes added, removed or present, an interface's original MTU, or 1
@@ -195,7 +195,7 @@ pub(crate) struct Answer {
 
 pub(crate) const ANSWER_LEN: usize = 28;
 
-impl Answer {
+impl Reply {
     /// Encodes the result of a request as an answer.
     pub(crate) fn of<E: Reported>(result: Result<u32, E>) -> Self {
         match result {
@@ -300,11 +300,11 @@ pub trait HelperError: Sized + Send + 'static {
 
 /// Error of a request, which the helper reports in an answer.
 pub(crate) trait Reported: HelperError {
-    fn answer(&self) -> Answer;
+    fn answer(&self) -> Reply;
 
     /// Returns the error with the number and fields of an answer; `None` if this type has no such
     /// error.
-    fn read(answer: &Answer, asked: &Asked<'_>) -> Option<Self>;
+    fn read(answer: &Reply, asked: &Asked<'_>) -> Option<Self>;
 }
 
 /// Implements [`Reported`] and [`HelperError`] from a table with the number of each error, its fields that an answer has,
@@ -313,8 +313,8 @@ macro_rules! reported {
     ($error:ty: $($status:literal
         ($($field:ident),* $(; $($known:ident: $value:path),*)?) { $($shape:tt)* })*) => {
         impl Reported for $error {
-            fn answer(&self) -> Answer {
-                let mut answer = Answer::default();
+            fn answer(&self) -> Reply {
+                let mut answer = Reply::default();
                 match self {
                     $($($shape)* => {
                         answer.status = $status;
@@ -325,7 +325,7 @@ macro_rules! reported {
                 answer
             }
 
-            fn read(answer: &Answer, asked: &Asked<'_>) -> Option<Self> {
+            fn read(answer: &Reply, asked: &Asked<'_>) -> Option<Self> {
                 match answer.status {
                     $($status => {
                         $(let $field = Field::read(answer);)*
@@ -391,59 +391,59 @@ reported! { MtuError:
 
 /// Field of an error that an answer has.
 trait Field {
-    fn write(&self, answer: &mut Answer);
+    fn write(&self, answer: &mut Reply);
 
-    fn read(answer: &Answer) -> Self;
+    fn read(answer: &Reply) -> Self;
 }
 
 impl Field for IpAddr {
-    fn write(&self, answer: &mut Answer) {
+    fn write(&self, answer: &mut Reply) {
         answer.address = Some(*self);
     }
 
-    fn read(answer: &Answer) -> Self {
+    fn read(answer: &Reply) -> Self {
         answer.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
     }
 }
 
 impl Field for InterfaceIndex {
-    fn write(&self, answer: &mut Answer) {
+    fn write(&self, answer: &mut Reply) {
         answer.interface = self.0;
     }
 
-    fn read(answer: &Answer) -> Self {
+    fn read(answer: &Reply) -> Self {
         Self(answer.interface)
     }
 }
 
 impl Field for InterfaceName {
-    fn write(&self, answer: &mut Answer) {
+    fn write(&self, answer: &mut Reply) {
         index_of(*self).write(answer);
     }
 
-    fn read(answer: &Answer) -> Self {
+    fn read(answer: &Reply) -> Self {
         name_of(InterfaceIndex(answer.interface))
     }
 }
 
 /// Protocol of an existing route.
 impl Field for String {
-    fn write(&self, answer: &mut Answer) {
+    fn write(&self, answer: &mut Reply) {
         answer.detail = protocol_number(self).into();
     }
 
-    fn read(answer: &Answer) -> Self {
+    fn read(answer: &Reply) -> Self {
         protocol_name(u8::try_from(answer.detail).unwrap_or(0))
     }
 }
 
 impl Field for io::Error {
-    fn write(&self, answer: &mut Answer) {
+    fn write(&self, answer: &mut Reply) {
         let errno = self.raw_os_error().map(u32::try_from);
         answer.detail = errno.and_then(Result::ok).unwrap_or(0);
     }
 
-    fn read(answer: &Answer) -> Self {
+    fn read(answer: &Reply) -> Self {
         Self::from_raw_os_error(answer.detail.cast_signed())
     }
 }
@@ -579,7 +579,7 @@ mod tests {
         let mut bytes = [0; ANSWER_LEN];
         bytes[..16].copy_from_slice(&[1, 17, 4, 0, 4, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]);
         assert_eq!(answer.encode(), bytes);
-        let done = Answer::of::<RouteError>(Ok(3)).encode();
+        let done = Reply::of::<RouteError>(Ok(3)).encode();
         assert_eq!(done[..8], [1, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(done[8..], [0; 20]);
     }
@@ -634,21 +634,21 @@ mod tests {
             directory: Path::new(""),
         };
         for status in 1..=LAST_STATUS {
-            let answer = Answer {
+            let answer = Reply {
                 status,
-                ..Answer::default()
+                ..Reply::default()
             };
-            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+            assert_eq!(Reply::decode(&answer.encode()), Some(answer));
             let route = RouteError::read(&answer, &asked).map(|error| error.answer());
             let mtu = MtuError::read(&answer, &asked).map(|error| error.answer());
             assert_eq!(route.or(mtu).unwrap().status, status);
         }
-        let unknown = Answer {
+        let unknown = Reply {
             status: LAST_STATUS + 1,
-            ..Answer::default()
+            ..Reply::default()
         };
-        assert_eq!(Answer::decode(&unknown.encode()), None);
-        assert_eq!(Answer::decode(&[99; ANSWER_LEN]), None);
+        assert_eq!(Reply::decode(&unknown.encode()), None);
+        assert_eq!(Reply::decode(&[99; ANSWER_LEN]), None);
     }
 
     #[test]
@@ -732,11 +732,11 @@ mod tests {
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
-            let answer = Answer::decode(&error.answer().encode()).unwrap();
+            let answer = Reply::decode(&error.answer().encode()).unwrap();
             let error: RouteError = answer.into_result(&asked(&route)).unwrap_err();
             assert_eq!(format!("{error} {error:?}"), text);
         }
-        let done = Answer::of::<RouteError>(Ok(5));
+        let done = Reply::of::<RouteError>(Ok(5));
         assert_eq!(
             done.into_result::<RouteError>(&asked(&Request::Clean))
                 .unwrap(),
@@ -784,14 +784,14 @@ mod tests {
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
-            let answer = Answer::decode(&error.answer().encode()).unwrap();
+            let answer = Reply::decode(&error.answer().encode()).unwrap();
             let error: MtuError = answer.into_result(&asked(&SET)).unwrap_err();
             assert_eq!(format!("{error} {error:?}"), text);
         }
         // This status answers route requests only.
-        let answer = Answer {
+        let answer = Reply {
             status: 14,
-            ..Answer::default()
+            ..Reply::default()
         };
         assert!(matches!(
             answer.into_result(&asked(&SET)),

@@ -25,7 +25,7 @@ use rustix::{
 use crate::{
     helper::{
         held_mtus::HeldMtus,
-        protocol::{Answer, REQUEST_LEN, Request},
+        protocol::{REQUEST_LEN, Reply, Request},
         rights,
     },
     interface::{
@@ -155,7 +155,7 @@ impl Server<'_> {
                 let request = Request::decode(&bytes);
                 let answer = request
                     .as_ref()
-                    .map_or_else(Answer::not_understood, |request| self.carry_out(request));
+                    .map_or_else(Reply::not_understood, |request| self.carry_out(request));
                 if output.write_all(&answer.encode()).is_err() || request.is_none() {
                     return Ok(());
                 }
@@ -163,22 +163,22 @@ impl Server<'_> {
         }
     }
 
-    fn carry_out(&mut self, request: &Request) -> Answer {
+    fn carry_out(&mut self, request: &Request) -> Reply {
         match *request {
-            Request::Add(ref route) => Answer::of(self.add(route)),
-            Request::Remove(ref route) => Answer::of(self.remove(route)),
-            Request::Restore(interface) => Answer::of(self.restore(interface)),
-            Request::Clean => Answer::of(self.clean()),
+            Request::Add(ref route) => Reply::of(self.add(route)),
+            Request::Remove(ref route) => Reply::of(self.remove(route)),
+            Request::Restore(interface) => Reply::of(self.restore(interface)),
+            Request::Clean => Reply::of(self.clean()),
             Request::SetMtu {
                 interface,
                 mtu,
                 seconds,
-            } => Answer::of(self.mtus.set(interface, mtu, seconds)),
+            } => Reply::of(self.mtus.set(interface, mtu, seconds)),
             Request::RestoreMtu(interface) => {
-                Answer::of(self.mtus.restore(interface).map(u32::from))
+                Reply::of(self.mtus.restore(interface).map(u32::from))
             }
             Request::ForgetNeighbour(ref route) => {
-                Answer::of(forget_neighbour(route).map(u32::from))
+                Reply::of(forget_neighbour(route).map(u32::from))
             }
         }
     }

@@ -52,10 +52,10 @@ impl IoctlSocket {
 }
 
 /// Buffer for the longest ethtool answer, in the kernel's layout.
-type Answer = [u8; ANSWER_LEN];
+type Buffer = [u8; ANSWER_LEN];
 
 /// Runs one of the ethtool commands in this module.
-fn ask(socket: &OwnedFd, interface: &InterfaceName, command: u32) -> io::Result<Answer> {
+fn ask(socket: &OwnedFd, interface: &InterfaceName, command: u32) -> io::Result<Buffer> {
     let mut answer = Aligned([0; ANSWER_LEN]);
     answer.0[..4].copy_from_slice(&command.to_ne_bytes());
     // SAFETY: all zeros is a valid ifreq without a name.
@@ -76,7 +76,7 @@ fn ask(socket: &OwnedFd, interface: &InterfaceName, command: u32) -> io::Result<
 
 /// Answer buffer with the alignment of ethtool structures, four bytes.
 #[repr(C, align(4))]
-struct Aligned(Answer);
+struct Aligned(Buffer);
 
 /// Driver of an interface and version of the card's firmware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

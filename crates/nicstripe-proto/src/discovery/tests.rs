@@ -13,8 +13,8 @@ fn question() -> Question {
     }
 }
 
-fn answer() -> Answer {
-    Answer {
+fn answer() -> Response {
+    Response {
         nonce: Nonce([0x11; 32]),
         key: [0x33; 32],
         address: address(2),
@@ -57,7 +57,7 @@ fn answered() -> [u8; DATAGRAM_LEN] {
 /// Returns true if the datagram is a query or an answer with a valid signature.
 fn is_believed(datagram: &[u8]) -> bool {
     let question = Question::decode(datagram).and_then(|question| question.verified(check));
-    let answer = Answer::decode(datagram).and_then(|answer| answer.verified(check));
+    let answer = Response::decode(datagram).and_then(|answer| answer.verified(check));
     question.is_some() || answer.is_some()
 }
 
@@ -111,7 +111,7 @@ fn the_group_is_link_local_and_nobodys_registered_one() {
 #[test]
 fn an_answer_is_as_long_as_its_question() {
     assert_eq!(asked().len(), answered().len());
-    let longest = Answer {
+    let longest = Response {
         interface: vec![b'x'; 99],
         host: vec![b'h'; 999],
         ..answer()
@@ -119,7 +119,10 @@ fn an_answer_is_as_long_as_its_question() {
     let datagram = longest
         .encode(|text| Some(signature(&answer().key, text)))
         .unwrap();
-    let read = Answer::decode(&datagram).unwrap().verified(check).unwrap();
+    let read = Response::decode(&datagram)
+        .unwrap()
+        .verified(check)
+        .unwrap();
     assert_eq!(
         (read.interface, read.host),
         (vec![b'x'; 16], vec![b'h'; MOST_HOST]),
@@ -134,7 +137,7 @@ fn what_was_signed_reads_back() {
         Some(question())
     );
     assert_eq!(
-        Answer::decode(&answered()).unwrap().verified(check),
+        Response::decode(&answered()).unwrap().verified(check),
         Some(answer())
     );
     assert_eq!(Question::decode(&asked()).unwrap().claims(), &question());
@@ -164,7 +167,7 @@ fn other_lengths_are_no_message() {
 
 #[test]
 fn a_question_is_no_answer_and_the_other_way_round() {
-    assert!(Answer::decode(&asked()).is_none());
+    assert!(Response::decode(&asked()).is_none());
     assert!(Question::decode(&answered()).is_none());
 }
 
@@ -191,11 +194,11 @@ fn addresses_from_beyond_the_link_are_refused() {
             "{elsewhere}"
         );
         for answer in [
-            Answer {
+            Response {
                 address: elsewhere,
                 ..answer()
             },
-            Answer {
+            Response {
                 asker_address: elsewhere,
                 ..answer()
             },
@@ -216,11 +219,11 @@ fn addresses_from_beyond_the_link_are_refused() {
 fn an_answer_needs_a_port_and_an_interface_and_nothing_behind_its_names() {
     let sign = |text: &[u8]| Some(signature(&answer().key, text));
     for wanting in [
-        Answer {
+        Response {
             port: 0,
             ..answer()
         },
-        Answer {
+        Response {
             interface: Vec::new(),
             ..answer()
         },
@@ -228,18 +231,18 @@ fn an_answer_needs_a_port_and_an_interface_and_nothing_behind_its_names() {
         assert!(!is_believed(&wanting.encode(sign).unwrap()), "{wanting:?}");
     }
     for hiding in [
-        Answer {
+        Response {
             interface: b"eth1\0eth2".to_vec(),
             ..answer()
         },
-        Answer {
+        Response {
             host: b"nas\0\x1b[2J".to_vec(),
             ..answer()
         },
     ] {
         assert!(!is_believed(&hiding.encode(sign).unwrap()), "{hiding:?}");
     }
-    let nameless = Answer {
+    let nameless = Response {
         host: Vec::new(),
         ..answer()
     };
@@ -276,12 +279,12 @@ fn whoever_cannot_sign_sends_nothing() {
     assert_eq!(answer().encode(|_| None), None);
 }
 
-fn invited() -> (Question, Answer) {
+fn invited() -> (Question, Response) {
     let question = Question {
         invitation: Number::new(7),
         ..question()
     };
-    let answer = Answer {
+    let answer = Response {
         invitation: true,
         ..answer()
     };
@@ -310,7 +313,7 @@ fn a_question_for_an_invitation_is_read_back_with_its_number() {
     let read = Question::decode(&datagram.unwrap()).unwrap();
     assert_eq!(read.verified(check), Some(question.clone()));
     let datagram = answer.encode(|text| Some(signature(&answer.key, text)));
-    let read = Answer::decode(&datagram.unwrap()).unwrap();
+    let read = Response::decode(&datagram.unwrap()).unwrap();
     assert_eq!(read.verified(check), Some(answer.clone()));
     assert!(answer.answers(&question));
     assert!(!answer.answers(&self::question()), "for a daemon");

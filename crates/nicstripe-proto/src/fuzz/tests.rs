@@ -4,12 +4,12 @@ use super::*;
 use crate::{
     ChainingValue, ChunkId, ChunkRange, Digest, Extent, Frame, Message, Name, SessionId, Subtree,
     TransferId, bootstrap,
-    discovery::{Answer, Nonce, Question},
+    discovery::{Nonce, Question, Response},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
     invitation,
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
-    message::{self, *},
+    message::*,
     tree::{
         self, BatchWriter, Content, Entry, EntryId, Owner, OwnerName, OwnerNames, Reason, Special,
         TreeMessage, TreeRules, Trouble, Verdict, Xattr,
@@ -393,7 +393,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
         },
     };
     let ask = |ask| Message::Ask(Ask { id: 7, ask });
-    let answer = |answer| Message::Answer(message::Answer { id: 7, answer });
+    let answer = |answer| Message::Answer(Answer { id: 7, answer });
     let complete = Complete {
         transfer,
         digest: Digest([3; 32]),
@@ -892,7 +892,7 @@ fn discovery_corpus() {
         address: address(1),
         invitation: None,
     };
-    let answer = Answer {
+    let answer = Response {
         nonce: Nonce([1; 32]),
         key: [3; 32],
         address: address(2),
@@ -913,7 +913,7 @@ fn discovery_corpus() {
     };
     let mut invited = asked.clone();
     invited[9..11].copy_from_slice(&[3, 7]);
-    let full = Answer {
+    let full = Response {
         interface: vec![b'i'; 16],
         host: vec![b'h'; 64],
         ..answer

@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::{
     bootstrap::{Reply, Request},
-    discovery::{Answer, DATAGRAM_LEN, Question},
+    discovery::{DATAGRAM_LEN, Question, Response},
     frame::{Decoder, FrameError, Piece},
     invitation::{self, Number},
     message::{Hello, Message, Refusal, Welcome},
@@ -190,7 +190,7 @@ fn check_shown(bytes: &[u8]) {
 pub fn discovery(data: &[u8]) {
     assert!(
         data.len() == DATAGRAM_LEN
-            || (Question::decode(data).is_none() && Answer::decode(data).is_none())
+            || (Question::decode(data).is_none() && Response::decode(data).is_none())
     );
     // Most changes of the length are not interesting, because the decoder accepts a single length.
     let mut datagram = [0; DATAGRAM_LEN];
@@ -203,7 +203,7 @@ pub fn discovery(data: &[u8]) {
         assert_eq!(question.encode(|_| made).as_ref(), Some(&datagram));
         question
     });
-    let Some(unverified) = Answer::decode(&datagram) else {
+    let Some(unverified) = Response::decode(&datagram) else {
         return;
     };
     assert_eq!(question, None, "a question that is an answer");

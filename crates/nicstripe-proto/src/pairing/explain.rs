@@ -5,7 +5,7 @@ use super::{
     candidate::{Candidate, End, Preference},
     machine::Pairing,
     matching::{has_room, is_free},
-    state::{Failure, State},
+    state::{CandidateState, Failure},
 };
 use crate::wire::message::PeerInterface;
 
@@ -37,7 +37,7 @@ pub enum Fact {
         /// Address pair of the link.
         candidate: Candidate,
         /// State of the link's probe and connection.
-        state: State,
+        state: CandidateState,
         /// Best of the interface's other usable candidates, to any interface of the peer, whether
         /// used or idle; `None` without one.
         next_best: Option<Box<Candidate>>,
@@ -123,7 +123,7 @@ impl Pairing {
 
     fn next_best(&self, side: Side, chosen: &Candidate) -> Option<&Candidate> {
         let may_work = |candidate: &Candidate| match self.state(candidate.id()) {
-            State::Untried => candidate.preference != Preference::LinkLocal,
+            CandidateState::Untried => candidate.preference != Preference::LinkLocal,
             state => state.failure().is_none(),
         };
         let is_other = |candidate: &&Candidate| {

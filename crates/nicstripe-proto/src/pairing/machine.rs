@@ -9,7 +9,7 @@ use std::{
 use super::{
     candidate::{Candidate, CandidateId, End, PathEnd, Preference, candidates, diverted},
     matching::{Offer, best, has_room, is_free, total_rate},
-    state::{Failure, State},
+    state::{CandidateState, Failure},
 };
 use crate::wire::message::PeerInterface;
 
@@ -36,7 +36,7 @@ pub struct Pairing {
     /// All candidates, best first.
     pub(super) candidates: Vec<Candidate>,
     /// States of the tried candidates. Invariant: each ID belongs to an existing candidate.
-    states: BTreeMap<CandidateId, State>,
+    states: BTreeMap<CandidateId, CandidateState>,
     /// Best links among the verified candidates. Invariant: each link is verified, and no
     /// interface has more links than its rate permits.
     in_use: BTreeMap<CandidateId, Candidate>,
@@ -154,8 +154,8 @@ impl Pairing {
     }
 
     /// Returns the probe and connection state of a candidate.
-    pub fn state(&self, id: CandidateId) -> &State {
-        self.states.get(&id).unwrap_or(&State::Untried)
+    pub fn state(&self, id: CandidateId) -> &CandidateState {
+        self.states.get(&id).unwrap_or(&CandidateState::Untried)
     }
 
     /// Returns up to [`MOST_PROBES`] candidates that must be probed before they can be planned.
@@ -191,10 +191,10 @@ impl Pairing {
     /// Discards the failures of idle pairs that share an interface with the candidate if the
     /// candidate would replace a link in use. Their cable may have been plugged in again.
     pub(crate) fn reached(&mut self, id: CandidateId) {
-        if *self.state(id) == State::Verified {
+        if *self.state(id) == CandidateState::Verified {
             return;
         }
-        self.set(id, State::Reached);
+        self.set(id, CandidateState::Reached);
         let reached = self.candidate(id).cloned();
         if let Some(reached) = reached.filter(|candidate| !self.fits(candidate)) {
             self.discard_failures(|pairing, other, why| {
@@ -209,7 +209,7 @@ impl Pairing {
             return;
         }
         self.lost.remove(&id);
-        self.set(id, State::Verified);
+        self.set(id, CandidateState::Verified);
         self.choose_in_use();
     }
 
@@ -223,7 +223,7 @@ impl Pairing {
             return;
         };
         self.lost.insert(id, candidate);
-        self.set(id, State::Untried);
+        self.set(id, CandidateState::Untried);
         self.choose_in_use();
         self.discard_failures_of_idle_pairs();
     }
@@ -231,7 +231,7 @@ impl Pairing {
     /// Records that the caller has closed the connection of a verified candidate. The candidate is
     /// no link any more: its interfaces are idle if no other link uses them.
     pub(crate) fn closed(&mut self, id: CandidateId) {
-        if *self.state(id) == State::Verified {
+        if *self.state(id) == CandidateState::Verified {
             self.states.remove(&id);
             self.choose_in_use();
         }
@@ -253,8 +253,8 @@ impl Pairing {
         if let Failure::WrongInterface { arrived } = &why {
             self.add_diverted(id, arrived);
         }
-        let was_verified = *self.state(id) == State::Verified;
-        self.set(id, State::Failed(why));
+        let was_verified = *self.state(id) == CandidateState::Verified;
+        self.set(id, CandidateState::Failed(why));
         if was_verified {
             self.choose_in_use();
         }
@@ -269,7 +269,7 @@ impl Pairing {
         let Some(actual) = actual.filter(|actual| self.candidate(actual.id()).is_none()) else {
             return;
         };
-        self.states.insert(actual.id(), State::Reached);
+        self.states.insert(actual.id(), CandidateState::Reached);
         self.candidates.push(actual.clone());
         self.diverted.insert(id, actual);
     }
@@ -362,7 +362,7 @@ impl Pairing {
     /// [`plan`](Self::plan).
     fn choose_in_use(&mut self) {
         let offers = self.offers(&[], |candidate| {
-            *self.state(candidate.id()) == State::Verified
+            *self.state(candidate.id()) == CandidateState::Verified
         });
         self.in_use = best(&self.candidates, &offers)
             .into_iter()
@@ -377,7 +377,10 @@ impl Pairing {
 
     pub(super) fn offer<'a>(&'a self, candidate: &'a Candidate) -> Offer<'a> {
         let id = candidate.id();
-        let was_reached = matches!(self.state(id), State::Reached | State::Verified);
+        let was_reached = matches!(
+            self.state(id),
+            CandidateState::Reached | CandidateState::Verified
+        );
         Offer {
             candidate,
             is_in_use: self.is_in_use(id),
@@ -397,7 +400,7 @@ impl Pairing {
                 || !self.fits(candidate)
                 || self.follows_a_loss(candidate)
         };
-        *self.state(candidate.id()) == State::Untried && is_unsure()
+        *self.state(candidate.id()) == CandidateState::Untried && is_unsure()
     }
 
     /// Returns true if the candidate can be used without replacing a link in use.
@@ -447,7 +450,7 @@ impl Pairing {
     }
 
     /// Sets the state of a candidate. Has no effect if the candidate no longer exists.
-    fn set(&mut self, id: CandidateId, state: State) {
+    fn set(&mut self, id: CandidateId, state: CandidateState) {
         if self.candidate(id).is_some() {
             self.states.insert(id, state);
         }

@@ -10,7 +10,7 @@ use super::{
     candidate::{Candidate, CandidateId, Preference},
     machine::Pairing,
     matching::has_room,
-    state::{Failure, State},
+    state::{CandidateState, Failure},
 };
 use crate::wire::message::PeerInterface;
 
@@ -145,7 +145,7 @@ impl Planner {
             if let Some(made) = self.made.get_mut(&id) {
                 made.is_overtaken = !made.is_up;
             }
-        } else if *self.pairing.state(id) != State::Verified {
+        } else if *self.pairing.state(id) != CandidateState::Verified {
             self.pairing.failed(id, Failure::Unreachable);
         }
     }
@@ -254,7 +254,7 @@ impl Planner {
     /// probe may find a link-local path, which is more robust.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
         candidate.preference != Preference::SharedSubnet
-            || *self.pairing.state(candidate.id()) != State::Untried
+            || *self.pairing.state(candidate.id()) != CandidateState::Untried
             || !self.is_probing()
     }
 

@@ -2,7 +2,7 @@
 
 /// Probe and connection state of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum CandidateState {
     /// Not probed or connected yet, or not since the last connection was lost or closed. Previous states:
     /// `Verified`, `Failed`. Next states: any other.
     Untried,
@@ -34,7 +34,7 @@ pub enum Failure {
     Other,
 }
 
-impl State {
+impl CandidateState {
     /// Returns the reason of a failure; `None` in any other state.
     pub fn failure(&self) -> Option<&Failure> {
         match self {

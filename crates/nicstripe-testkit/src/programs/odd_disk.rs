@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// Adds an object to a directory. Returns its attributes.
-    fn add(&self, parent: INodeNo, name: &OsStr, node: Node) -> Answer<FileAttr> {
+    fn add(&self, parent: INodeNo, name: &OsStr, node: Node) -> DiskResult<FileAttr> {
         let mut state = self.enter();
         let key = self.key(name);
         if state.node(parent)?.entries.contains_key(&key) {
@@ -238,7 +238,7 @@ impl Shared {
         Ok(attributes)
     }
 
-    fn remove(&self, parent: INodeNo, name: &OsStr, is_dir: bool) -> Answer<()> {
+    fn remove(&self, parent: INodeNo, name: &OsStr, is_dir: bool) -> DiskResult<()> {
         let mut state = self.enter();
         let key = self.key(name);
         let (_, inode) = state
@@ -260,7 +260,7 @@ impl Shared {
         Ok(())
     }
 
-    fn rename(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr), flags: u32) -> Answer<()> {
+    fn rename(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr), flags: u32) -> DiskResult<()> {
         const NOREPLACE: u32 = 1;
         if flags != 0 && (self.lacks(Lack::RenameFlags) || flags != NOREPLACE) {
             return Err(Errno::EINVAL);
@@ -306,7 +306,7 @@ struct State {
 }
 
 impl State {
-    fn node(&mut self, inode: INodeNo) -> Answer<&mut Node> {
+    fn node(&mut self, inode: INodeNo) -> DiskResult<&mut Node> {
         self.nodes.get_mut(&inode).ok_or(Errno::ENOENT)
     }
 
@@ -317,7 +317,7 @@ impl State {
         parent: INodeNo,
         key: OsString,
         name: &OsStr,
-    ) -> Answer<&Node> {
+    ) -> DiskResult<&Node> {
         let dir = self.node(parent)?;
         if dir.entries.contains_key(&key) {
             return Err(Errno::EEXIST);
@@ -360,7 +360,7 @@ impl Node {
     }
 }
 
-type Answer<T> = std::result::Result<T, Errno>;
+type DiskResult<T> = std::result::Result<T, Errno>;
 
 struct Server(Arc<Shared>);
 

@@ -54,7 +54,7 @@ impl nicstripe_bench::Client for BenchClient {
                 link,
                 why: why.into(),
             },
-            Failure::Task(error) => Error::system("reconnect", std::io::Error::other(error)),
+            Failure::Task(error) => Error::failed("reconnect", error),
         }
     }
 

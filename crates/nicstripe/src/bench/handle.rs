@@ -93,7 +93,7 @@ impl Bench {
         self.events.close();
         match (&mut self.task).await {
             Ok(result) => result,
-            Err(error) => Err(Error::system("run the bench", std::io::Error::other(error))),
+            Err(error) => Err(Error::failed("run the bench", error)),
         }
     }
 }

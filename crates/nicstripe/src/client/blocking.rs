@@ -128,64 +128,36 @@ impl Client {
     }
 
     /// Lists a directory, like [`crate::Client::list`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::list`].
     pub fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
         self.runtime.wait(self.inner.list(dir))
     }
 
     /// Returns the metadata of a name, like [`crate::Client::stat`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::stat`].
     pub fn stat(&self, name: &Name) -> Result<Stat, Error> {
         self.runtime.wait(self.inner.stat(name))
     }
 
     /// Removes a file or an empty directory, like [`crate::Client::remove`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::remove`].
     pub fn remove(&self, name: &Name) -> Result<(), Error> {
         self.runtime.wait(self.inner.remove(name))
     }
 
     /// Renames a file or directory, like [`crate::Client::rename`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::rename`].
     pub fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
         self.runtime.wait(self.inner.rename(from, to, replace))
     }
 
     /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::make_dir`].
     pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.runtime.wait(self.inner.make_dir(name))
     }
 
     /// Reads a file or a range of it into memory, like [`crate::Client::read`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::read`].
     pub fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
         self.runtime.wait(self.inner.read(name, range))
     }
 
     /// Writes a file from memory, like [`crate::Client::write`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::write`].
     pub fn write(
         &self,
         name: &Name,

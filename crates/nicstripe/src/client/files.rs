@@ -1,6 +1,6 @@
 //! Requests for local files: uploads and downloads.
 
-use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::PathBuf};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use nicstripe_proto::{Name, message::PutOptions};
 
@@ -51,7 +51,7 @@ impl Request for FileUpload {
             };
             let kind: Box<dyn Kind> = match opened.ok_or_else(io_threads_gone)?? {
                 Opened::Sized(file) => {
-                    Box::new(FileSource::stored(*file, Stored::Named(upload(options))))
+                    Box::new(FileSource::new(*file, Some(Stored::Named(upload(options)))))
                 }
                 // The file's time and mode are meaningless: the kernel creates such a file on
                 // access.
@@ -108,8 +108,5 @@ impl Request for FileDownload {
 }
 
 fn io_threads_gone() -> Error {
-    Error::system(
-        "open a file",
-        io::Error::other("the I/O threads have ended"),
-    )
+    Error::failed("open a file", "the I/O threads have ended")
 }

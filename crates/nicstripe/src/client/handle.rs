@@ -333,8 +333,7 @@ impl ClientBuilder {
         let system = |source| Error::system("start threads", source);
         let identity = match &self.identity {
             Some(identity) => identity.clone(),
-            None => Identity::generate()
-                .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?,
+            None => Identity::generate().map_err(|error| Error::failed("make a key", error))?,
         };
         let inner = Inner::new(self, identity, host).map_err(system)?;
         let client = Client {

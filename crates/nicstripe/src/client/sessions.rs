@@ -96,21 +96,13 @@ impl Inner {
 
     /// Returns the running session, or creates a new one.
     pub(super) async fn session(&self) -> Result<LinkedSession, Error> {
-        self.running_or_new(None, self.settings.session.events.as_ref())
-            .await
+        let told = self.settings.session.events.as_ref();
+        self.session_of(None, told).await
     }
 
     /// Like [`session`](Self::session). `events` is subscribed to its link events, and `told`
     /// receives [`Event::Unreachable`] until a new session is established.
     pub(super) async fn session_of(
-        &self,
-        events: &mpsc::Sender<Event>,
-        told: Option<&mpsc::Sender<Event>>,
-    ) -> Result<LinkedSession, Error> {
-        self.running_or_new(Some(events), told).await
-    }
-
-    async fn running_or_new(
         &self,
         events: Option<&mpsc::Sender<Event>>,
         told: Option<&mpsc::Sender<Event>>,

@@ -166,7 +166,7 @@ impl Transfer {
         }
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
         self.is_over = true;
-        let fault = |error| Error::system("run the transfer", std::io::Error::other(error));
+        let fault = |error| Error::failed("run the transfer", error);
         Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
     }
 
@@ -324,7 +324,7 @@ impl Run {
         let in_turn = async {
             // The semaphore is never closed.
             let permit = inner.permits.acquire().await.ok();
-            Ok::<_, Error>((permit, inner.session_of(&self.events, told).await?))
+            Ok::<_, Error>((permit, inner.session_of(Some(&self.events), told).await?))
         };
         let (_permit, session) = tokio::select! {
             in_turn = in_turn => in_turn?,

@@ -58,8 +58,8 @@ impl Request for TreeUpload {
             as_name: self.as_name,
             rules: options.rules(),
         };
-        let run = sender.into_run(());
-        let kind: Box<dyn Kind> = Box::new(TreeSource::stored(run, upload, attempt.standalone));
+        let asked = Some((upload, attempt.standalone));
+        let kind: Box<dyn Kind> = Box::new(TreeSource::new(sender.into_run(()), asked));
         Box::pin(async { Ok(kind) })
     }
 
@@ -135,11 +135,8 @@ impl TreeDownload {
             rules: options.rules(),
             limit_bps: attempt.inner.limit_bps(),
         };
-        Ok(TreeSink::fetched(
-            receiver.into_run(()),
-            download,
-            attempt.standalone,
-        ))
+        let asked = Some((download, attempt.standalone));
+        Ok(TreeSink::new(receiver.into_run(()), asked))
     }
 }
 

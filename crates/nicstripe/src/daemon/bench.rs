@@ -1,14 +1,15 @@
 //! Benchmarks that peers run against a daemon.
 
-use nicstripe_bench::{Answer, BenchLimits};
+use nicstripe_bench::{BenchLimits, QueueChannel};
 use nicstripe_proto::message::BenchBody;
 
 use super::{builder::DaemonBuilder, handle::DaemonHandle};
 use crate::session::{BenchInput, Command, SessionHandle};
 
-impl Answer for SessionHandle {
-    async fn answer(&self, body: BenchBody) {
-        self.command(Command::Bench(BenchInput::Answer(body))).await;
+impl QueueChannel for SessionHandle {
+    async fn send(&self, body: BenchBody) {
+        self.command(Command::Bench(BenchInput::Message(body)))
+            .await;
     }
 }
 

@@ -404,8 +404,7 @@ impl DaemonBuilder {
         let interfaces = local::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
-            None => Identity::generate()
-                .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?,
+            None => Identity::generate().map_err(|error| Error::failed("make a key", error))?,
         };
         let config = ListenConfig {
             addresses: self.listen,

@@ -1,8 +1,8 @@
 //! Names that the peers of a daemon may create, and nothing else.
 
-use std::{collections::HashSet, fmt::Display, io};
+use std::{collections::HashSet, fmt::Display};
 
-use nicstripe_proto::{FailCode, Name, message::PutTree};
+use nicstripe_proto::{Name, message::PutTree};
 
 use crate::{file::FileError, tree::receiver::Promised};
 
@@ -36,6 +36,5 @@ impl Inbox {
 /// Returns the error for anything but creating an admitted name.
 pub(super) fn refused(operation: &'static str, name: &dyn Display) -> FileError {
     let why = "this peer may only create the files that it has offered";
-    let why = io::Error::new(io::ErrorKind::PermissionDenied, why);
-    FileError::new(operation, name, why).with_code(FailCode::Refused)
+    FileError::refused(operation, name, why)
 }

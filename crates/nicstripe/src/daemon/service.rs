@@ -304,13 +304,11 @@ impl Service {
         if self.access != Access::ReadOnly {
             return Ok(());
         }
-        let why = "this peer may only read";
-        Err(FileError::new(
+        Err(FileError::refused(
             "receive",
             name,
-            io::Error::new(io::ErrorKind::PermissionDenied, why),
-        )
-        .with_code(FailCode::Refused))
+            "this peer may only read",
+        ))
     }
 }
 
@@ -332,7 +330,7 @@ impl Service {
             let memory = self.memory();
             file = file.keep(leased(memory.lease(holes), &session, "sparse file").await?);
         }
-        Ok((Box::new(FileSource::requested(file)), Vec::new()))
+        Ok((Box::new(FileSource::new(file, None)), Vec::new()))
     }
 
     async fn open_named(self: &Arc<Self>, get: Get) -> Result<file::Source, FileError> {
@@ -381,7 +379,7 @@ impl Service {
     async fn send_tree(&self, get: GetTree, session: SessionHandle) -> Result<Opened, FileError> {
         self.check_readable("send trees of", &"this directory")?;
         let run = self.prepare_sender(get, &session).await?;
-        Ok((Box::new(TreeSource::requested(run)), Vec::new()))
+        Ok((Box::new(TreeSource::new(run, None)), Vec::new()))
     }
 
     async fn receive_tree(
@@ -391,7 +389,7 @@ impl Service {
     ) -> Result<Opened, FileError> {
         self.earlier_sessions_ended(&session).await;
         let run = self.prepare_receiver(put, &session).await?;
-        Ok((Box::new(TreeSink::announced(run)), Vec::new()))
+        Ok((Box::new(TreeSink::new(run, None)), Vec::new()))
     }
 }
 
@@ -776,13 +774,7 @@ fn is_lock(name: &Name) -> bool {
 }
 
 fn only_appends(operation: &'static str, name: &Name) -> FileError {
-    let why = "this peer may only add files";
-    FileError::new(
-        operation,
-        name,
-        io::Error::new(io::ErrorKind::PermissionDenied, why),
-    )
-    .with_code(FailCode::Refused)
+    FileError::refused(operation, name, "this peer may only add files")
 }
 
 fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {

@@ -44,11 +44,8 @@ impl Service {
         let access = self.access;
         self.check_writable(&name)?;
         if rules.delete && access != trust::Access::Full {
-            let why = io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "this peer may not delete here",
-            );
-            return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
+            let why = "this peer may not delete here";
+            return Err(FileError::refused("delete in", name, why));
         }
         let root = self.served.root("receive a tree in", &name)?.clone();
         let least_and_most = if heeds_memory {

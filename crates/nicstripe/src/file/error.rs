@@ -41,6 +41,12 @@ impl FileError {
         }
     }
 
+    /// Creates the error of an operation that the peer's rights do not permit.
+    pub(crate) fn refused(operation: &'static str, name: impl ToString, why: &str) -> Self {
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
+        Self::new(operation, name, source).with_code(FailCode::Refused)
+    }
+
     /// Returns the error with its code replaced by `code`.
     pub fn with_code(self, code: FailCode) -> Self {
         Self { code, ..self }

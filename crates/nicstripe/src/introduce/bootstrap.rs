@@ -77,8 +77,7 @@ impl Call {
     ///
     /// No key can be generated.
     pub fn new(wishes: Wishes) -> Result<Self, Error> {
-        let identity = Identity::generate()
-            .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?;
+        let identity = Identity::generate().map_err(|error| Error::failed("make a key", error))?;
         Ok(Self { identity, wishes })
     }
 
@@ -309,11 +308,10 @@ impl Called {
     ///
     /// No key can be generated.
     pub fn daemon(&self, rights: PeerOptions) -> Result<(DaemonBuilder, PublicKey), Error> {
-        let identity = Identity::generate()
-            .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?;
+        let identity = Identity::generate().map_err(|error| Error::failed("make a key", error))?;
         let key = PublicKey::from_bytes(self.0.key);
         let mut peers = Peers::default();
-        let odd = |error| Error::system("accept the client", std::io::Error::other(error));
+        let odd = |error| Error::failed("accept the client", error);
         peers
             .add(&PublicLine::new(key, &self.0.origin), None)
             .map_err(odd)?;
@@ -336,8 +334,8 @@ impl Called {
     }
 
     pub(super) fn answer(&self, served: &Serving<'_>) -> Result<Reply, Error> {
-        let interfaces = interfaces()
-            .map_err(|error| Error::system("list the interfaces", std::io::Error::other(error)))?;
+        let interfaces =
+            interfaces().map_err(|error| Error::failed("list the interfaces", error))?;
         let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let homes = served.homes.iter();
         Ok(Reply {

@@ -64,38 +64,27 @@ impl Contact<'_> {
         for request in &self.settings.links {
             local_interface(request, interfaces)?;
         }
-        if let Some(plan) = direct {
-            self.trying.on([&plan.interface]);
-            let contact = connector
-                .first(
-                    FIRST_PATH,
-                    &plan,
-                    local.to_vec(),
-                    FIRST_CONNECT_TIMEOUT,
-                    retries,
-                )
-                .await;
-            return match contact {
-                Ok(contact) => Ok((plan, contact)),
-                Err(error) if is_final(&error) => Err(error),
-                Err(error) => Err(Error::link(plan.interface, crate::text::chain(&error))),
-            };
-        }
-        let contact_only = !self.settings.links.is_empty();
-        let excluded = &self.settings.excluded;
         let introduced = self.settings.introduced.as_ref();
         let mut attempts = Attempts {
             connector,
             goes_past_strangers: introduced.is_some(),
             interfaces,
             local,
-            excluded,
+            excluded: &self.settings.excluded,
             retries,
-            contact_only,
+            contact_only: !self.settings.links.is_empty(),
             trying: &self.trying,
             tried: Vec::new(),
             failure: None,
         };
+        if let Some(plan) = direct {
+            self.trying.on([&plan.interface]);
+            return match attempts.connect(&plan, FIRST_CONNECT_TIMEOUT).await {
+                Ok(contact) => Ok((plan, contact)),
+                Err(error) if is_final(&error) => Err(error),
+                Err(error) => Err(Error::link(plan.interface, crate::text::chain(&error))),
+            };
+        }
         let is_address = self.host.parse::<IpAddr>().is_ok();
         let listed = self.peers.by_name(self.host).filter(|_| !is_address);
         let key = introduced.map(|peer| peer.key);
@@ -360,17 +349,7 @@ impl Attempts<'_> {
         while !plans.is_empty() {
             let plan = plans.remove(0);
             let started_at = Instant::now();
-            match self
-                .connector
-                .first(
-                    FIRST_PATH,
-                    &plan,
-                    self.local.to_vec(),
-                    timeout,
-                    self.retries,
-                )
-                .await
-            {
+            match self.connect(&plan, timeout).await {
                 Ok(contact) => return Ok(Some((plan, contact))),
                 // The host has answered; another address would not change its decision.
                 Err(error) if is_final(&error) && !self.is_stranger(&error) => return Err(error),
@@ -396,6 +375,13 @@ impl Attempts<'_> {
             self.tried.extend(tried);
         }
         Ok(None)
+    }
+
+    async fn connect(&mut self, plan: &PathPlan, timeout: Duration) -> Result<FirstContact, Error> {
+        let local = self.local.to_vec();
+        self.connector
+            .first(FIRST_PATH, plan, local, timeout, self.retries)
+            .await
     }
 
     fn plans(&mut self, addresses: &[SocketAddr]) -> Vec<PathPlan> {

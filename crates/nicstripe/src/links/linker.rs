@@ -9,7 +9,7 @@ use nicstripe_link::{Change, Changes, Interface, interface_for, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, CandidateId, Failure, Planner, State, Step},
+    pairing::{Candidate, CandidateId, CandidateState, Failure, Planner, Step},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -290,12 +290,8 @@ impl Linker {
 
     /// Returns the paths over the address pair with this identifier.
     fn streams_over(&self, id: CandidateId) -> impl Iterator<Item = &Linked> {
-        self.paths.values().filter(move |linked| {
-            linked
-                .candidate
-                .as_ref()
-                .is_some_and(|candidate| candidate.id() == id)
-        })
+        let over_it = move |linked: &&Linked| is_over(linked.candidate.as_ref(), id);
+        self.paths.values().filter(over_it)
     }
 
     /// Stores the interfaces that the peer announces. Only the latest are applied, at most once per
@@ -520,7 +516,7 @@ impl Linker {
         for (plan, candidate) in plans {
             let id = candidate.as_ref().map(Candidate::id);
             if id.is_some_and(|id| {
-                *self.planner.pairing().state(id) == State::Failed(Failure::Unrouted)
+                *self.planner.pairing().state(id) == CandidateState::Failed(Failure::Unrouted)
             }) {
                 continue;
             }
@@ -654,16 +650,12 @@ impl Linker {
 
     /// Retires all paths over an address pair, including those not yet connected.
     async fn retire_all(&mut self, id: CandidateId) {
-        let is_of_it = |candidate: &Option<Candidate>| {
-            candidate
-                .as_ref()
-                .is_some_and(|candidate| candidate.id() == id)
-        };
-        self.awaiting.retain(|(_, candidate)| !is_of_it(candidate));
+        self.awaiting
+            .retain(|(_, candidate)| !is_over(candidate.as_ref(), id));
         let paths: Vec<PathId> = self
             .paths
             .iter()
-            .filter(|(_, linked)| is_of_it(&linked.candidate))
+            .filter(|(_, linked)| is_over(linked.candidate.as_ref(), id))
             .map(|(path, _)| *path)
             .collect();
         for path in paths {
@@ -753,6 +745,10 @@ impl Numbers {
 
 fn link(plan: &PathPlan) -> (String, IpAddr) {
     (plan.interface.clone(), plan.remote.ip())
+}
+
+fn is_over(candidate: Option<&Candidate>, id: CandidateId) -> bool {
+    candidate.is_some_and(|candidate| candidate.id() == id)
 }
 
 fn is_plan_of(candidate: &Candidate, plan: &PathPlan) -> bool {

@@ -72,7 +72,7 @@ pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
 }
 
 pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
-    interfaces().map_err(|error| Error::system("list the interfaces", std::io::Error::other(error)))
+    interfaces().map_err(|error| Error::failed("list the interfaces", error))
 }
 
 /// Returns the interface with this name or alternative name.

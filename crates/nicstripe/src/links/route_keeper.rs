@@ -290,10 +290,7 @@ impl RouteKeeper {
                     return Err(Error::link(&plan.interface, refusal));
                 }
                 (Err(error), RoutePolicy::Always) => {
-                    return Err(Error::system(
-                        "install a host route",
-                        io::Error::other(error),
-                    ));
+                    return Err(Error::failed("install a host route", error));
                 }
                 (Err(error), _) => {
                     tracing::info!(interface = plan.interface, error = %crate::text::logged::logged_error(&error), "no host route");

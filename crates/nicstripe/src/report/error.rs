@@ -260,6 +260,14 @@ impl Error {
         Self::System { what, source }
     }
 
+    /// Creates a [`System`](Self::System) error from an error of another kind.
+    pub(crate) fn failed(
+        what: &'static str,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::system(what, io::Error::other(error))
+    }
+
     pub(crate) fn ended(host: &str, why: impl Into<String>) -> Self {
         Self::Ended {
             host: host.to_owned(),

@@ -5,7 +5,6 @@ mod account;
 #[cfg(test)]
 mod apply;
 mod asks;
-mod bench;
 mod chunks;
 mod events;
 mod paths;
@@ -30,8 +29,9 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use self::{account::Account, asks::Asks, bench::SessionBench};
+use self::{account::Account, asks::Asks};
 use super::{
+    bench::{SessionBench, Tap},
     input::{Command, Input, Jobs, LinkNews, SessionHandle, SessionSignals},
     kind::retransmit::BufferedChunk,
     path_connection::{Established, PathConnection, PathPlan},
@@ -171,12 +171,7 @@ impl Driver {
         };
         let driver = Self {
             session: Session::new(role, config.session.clone(), now),
-            jobs: Jobs::new(
-                config.pool.clone(),
-                config.buffers.clone(),
-                &handle.inputs,
-                handle.is_stopped.clone(),
-            ),
+            jobs: Jobs::new(config.pool.clone(), config.buffers.clone(), &handle),
             inputs,
             signals,
             connections: BTreeMap::new(),
@@ -192,7 +187,7 @@ impl Driver {
             is_taking_leave: false,
             closing: None,
             next_generation: 0,
-            bench: Default::default(),
+            bench: SessionBench::new(config.service.clone()),
             gate: watch::Sender::default(),
             asks: Asks::default(),
             config,
@@ -220,16 +215,12 @@ impl Driver {
                 received = self.inputs.recv_many(&mut batch, BATCH) => if received == 0 {
                     break;
                 },
-                () = clock::sleep_until(timeout) => {
-                    self.session.handle_timeout(clock::now());
-                    self.poll_bench(clock::now());
-                }
+                () = clock::sleep_until(timeout) => self.session.handle_timeout(clock::now()),
                 _ = progress.tick() => {
                     self.report_progress();
                     self.watch_progress(clock::now());
                     self.end_with_peer(clock::now());
                     self.report_now_and_then();
-                    self.release_bench(clock::now());
                     self.connections.values_mut().for_each(|connection| connection.update_congestion(clock::now()));
                 }
             }
@@ -237,14 +228,21 @@ impl Driver {
             for input in batch.drain(..) {
                 self.apply(input, now);
             }
+            self.act_on_bench(now, SessionBench::poll);
             self.pump(now);
         }
         self.end().await;
     }
 
-    /// Returns a handle to the session, for a job.
-    fn handle(&self) -> SessionHandle {
-        SessionHandle::new(self.jobs.inputs(), self.signals.clone())
+    /// Lets the benchmark of the session act.
+    fn act_on_bench(&mut self, now: Instant, act: impl FnOnce(&mut SessionBench, &mut Tap<'_>)) {
+        let mut tap = Tap {
+            session: &mut self.session,
+            connections: &self.connections,
+            jobs: &self.jobs,
+            now,
+        };
+        act(&mut self.bench, &mut tap);
     }
 
     /// Applies one input to the session's state. Never waits.
@@ -318,10 +316,7 @@ impl Driver {
             StreamEvent::Flushed(chunks) => {
                 (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path));
             }
-            StreamEvent::Pinged(times) => self.on_pinged(path, times),
             StreamEvent::Ended(end) => {
-                // Ends a pending round-trip measurement.
-                self.on_pinged(path, Vec::new());
                 let is_close = match &end {
                     StreamEnd::Closed => true,
                     StreamEnd::Tls(error) => error.is_close(),
@@ -371,7 +366,9 @@ impl Driver {
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
             Command::Inspect(look) => look(&self.session),
-            Command::Bench(input) => self.on_bench_input(input, now),
+            Command::Bench(input) => {
+                self.act_on_bench(now, |bench, tap| bench.on_input(input, tap));
+            }
             Command::EndIfIdle => {
                 if !self.session.is_connected() && !self.signals.is_awaiting() {
                     self.closing = Some(CloseCode::Cancelled);
@@ -460,7 +457,7 @@ impl Driver {
                         continue;
                     };
                     let Some(buffer) = running.buffer_mut() else {
-                        if let Some(file) = running.kind().file() {
+                        if let Some(file) = running.kind.file() {
                             self.jobs.read(path, (transfer, chunk), file.clone(), rate);
                         }
                         continue;
@@ -511,7 +508,7 @@ impl Driver {
         self.connections
             .values_mut()
             .for_each(PathConnection::release);
-        self.jobs.stop();
+        self.signals.stop();
         self.running.stop();
         self.settle().await;
         Self::end_waiting(&mut self.running, &mut self.asks, || Error::Cancelled {

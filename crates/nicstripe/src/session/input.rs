@@ -152,7 +152,7 @@ pub(crate) enum BenchInput {
     /// Client: command of the running benchmark.
     Command(nicstripe_bench::BenchCommand),
     /// Daemon: send this message to the client.
-    Answer(nicstripe_proto::message::BenchBody),
+    Message(nicstripe_proto::message::BenchBody),
 }
 
 /// Event of a path that a client's session reports to the path planner.
@@ -205,7 +205,7 @@ pub(crate) struct SessionSignals {
     /// Cancelled by [`stop`](Self::stop).
     pub(super) stopped: CancellationToken,
     /// True once the session ends: its long jobs stop after their turn.
-    pub(super) is_stopped: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl SessionSignals {
@@ -329,8 +329,7 @@ pub(crate) struct Jobs {
     inputs: mpsc::WeakSender<Input>,
     /// Tracker of the running tree threads, for which an ending session waits.
     pub(crate) threads: TaskTracker,
-    /// True once the session ends: its long jobs stop after their turn.
-    is_stopped: Arc<AtomicBool>,
+    signals: SessionSignals,
 }
 
 /// Target that an I/O job uses. An ending session waits for the jobs of a target, and each drops its
@@ -357,19 +356,19 @@ impl Deref for TargetLease {
 }
 
 impl Jobs {
-    pub(super) fn new(
-        pool: IoPool,
-        buffers: BufferPool,
-        inputs: &mpsc::Sender<Input>,
-        is_stopped: Arc<AtomicBool>,
-    ) -> Self {
+    pub(super) fn new(pool: IoPool, buffers: BufferPool, session: &SessionHandle) -> Self {
         Self {
             pool,
             buffers,
-            inputs: inputs.downgrade(),
+            inputs: session.inputs.downgrade(),
             threads: TaskTracker::new(),
-            is_stopped,
+            signals: session.signals.clone(),
         }
+    }
+
+    /// Returns a handle to the session, for a job.
+    pub(super) fn handle(&self) -> SessionHandle {
+        SessionHandle::new(self.inputs(), self.signals.clone())
     }
 
     /// Returns the input channel, for a job. Inputs go nowhere once the session has ended.
@@ -380,11 +379,6 @@ impl Jobs {
     /// Returns the guard of a thread or task.
     pub(crate) fn fault(&self) -> Fault {
         Fault(self.inputs())
-    }
-
-    /// Stops jobs whose result an ended session does not need.
-    pub(super) fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Runs a job in an I/O thread and reports its result to the session.
@@ -417,7 +411,7 @@ impl Jobs {
         transfer: TransferId,
         opening: impl Future<Output = Result<Opened, FileError>> + Send + 'static,
     ) {
-        let (pool, is_stopped) = (self.pool.clone(), self.is_stopped.clone());
+        let (pool, is_stopped) = (self.pool.clone(), self.signals.is_stopped.clone());
         self.spawn(async move {
             let result = match opening.await {
                 Ok((kind, have)) => {
@@ -498,7 +492,7 @@ impl Jobs {
     /// Commits the file of a transfer in turns, and reports the result to the session.
     pub(crate) fn commit(&self, transfer: TransferId, digest: Digest, target: TargetLease) {
         let (inputs, fault) = (self.inputs(), self.fault());
-        let (is_stopped, stopped) = (self.is_stopped.clone(), target.stopped());
+        let (is_stopped, stopped) = (self.signals.is_stopped.clone(), target.stopped());
         let mut stage = CommitStage::default();
         let file = target.target.clone();
         self.pool.run_in_turns(
@@ -682,8 +676,9 @@ mod tests {
         let (target, _) = file::Target::open(request).unwrap();
         let (inputs, mut session) = mpsc::channel(1);
         let pool = IoPool::start().unwrap();
-        let jobs = Jobs::new(pool, BufferPool::default(), &inputs, Arc::default());
-        jobs.stop();
+        let handle = SessionHandle::new(inputs, SessionSignals::default());
+        let jobs = Jobs::new(pool, BufferPool::default(), &handle);
+        handle.stop();
         let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::new());
         jobs.commit(TransferId(1), Digest([0; 32]), target);
         let input = timeout(Duration::from_secs(20), session.recv()).await;

@@ -3,10 +3,11 @@
 //!
 //! `nicstripe-proto` makes the protocol's decisions, and this module carries them out. [`driver`] is
 //! the event loop and [`input`] its inputs. [`transfer`] has the running transfers, [`kind`] one file
-//! for each kind of them, and [`serve`] the service that a daemon offers to the peer.
-//! [`path_connection`] holds a path's connections, and [`congestion`] selects their congestion
-//! control.
+//! for each kind of them, [`bench`] the benchmark, and [`serve`] the service that a daemon offers to
+//! the peer. [`path_connection`] holds a path's connections, and [`congestion`] selects their
+//! congestion control.
 
+mod bench;
 mod congestion;
 mod driver;
 mod input;

@@ -35,7 +35,7 @@ use crate::{
 /// One transfer. Dropping it ends everything that it has.
 #[derive(Debug)]
 pub(super) struct Running {
-    kind: Box<dyn Kind>,
+    pub(super) kind: Box<dyn Kind>,
     owner: Owner,
     /// Daemon: what the log says about it; `None` for tunnels.
     pub(super) record: Option<Record>,
@@ -133,15 +133,6 @@ impl Running {
         (result, scope.has_accepted)
     }
 
-    /// Replaces the kind by one that has been opened.
-    pub(super) fn set_kind(&mut self, kind: Box<dyn Kind>) {
-        self.kind = kind;
-    }
-
-    pub(super) fn kind(&self) -> &dyn Kind {
-        &*self.kind
-    }
-
     pub(super) fn buffer_mut(&mut self) -> Option<&mut RetransmitBuffer> {
         self.buffer.as_mut()
     }
@@ -196,11 +187,6 @@ impl Running {
     pub(super) fn has_moved_for(&self, time: Duration) -> bool {
         let since = self.tally().and_then(|tally| tally.moving_since);
         since.is_some_and(|since| clock::now() - since >= time)
-    }
-
-    fn is_part_of(&self, tree: TransferId) -> bool {
-        let part = self.part.as_ref();
-        part.is_some_and(|part| part.entry.tree == tree)
     }
 
     /// Stops to produce data and closes files that are read, at the end of the session.
@@ -310,11 +296,10 @@ impl Transfers {
 
     /// Returns the running standalone files of a tree.
     pub(super) fn parts_of(&self, tree: TransferId) -> Vec<TransferId> {
-        let parts = self.0.iter();
-        parts
-            .filter(|(_, running)| running.is_part_of(tree))
-            .map(|(transfer, _)| *transfer)
-            .collect()
+        let parts = self.0.iter().filter_map(|(transfer, running)| {
+            (running.part.as_ref()?.entry.tree == tree).then_some(*transfer)
+        });
+        parts.collect()
     }
 
     /// Returns the transfers that must not outlast the peer's process.

@@ -137,18 +137,12 @@ impl Target {
     /// Returns the number of leading chunks to compare with the existing file in a delta transfer;
     /// `None` for other transfers.
     pub(crate) fn delta(&self) -> Option<u64> {
-        match &self.data {
-            Data::File(target) => target.delta(),
-            Data::Stored(_) => None,
-        }
+        self.file()?.delta()
     }
 
     /// Makes the announced holes read as zeros.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
-        match &self.data {
-            Data::File(target) => target.make_holes(holes),
-            Data::Stored(_) => Ok(()),
-        }
+        self.file().map_or(Ok(()), |file| file.make_holes(holes))
     }
 
     /// Copies a chunk of the existing file into the new one and returns its hash. Returns `None` if
@@ -158,10 +152,8 @@ impl Target {
         chunk: ChunkId,
         buffer: &mut ChunkBuffer,
     ) -> Result<Option<ChainingValue>, FileError> {
-        match &self.data {
-            Data::File(target) => target.compare_chunk(chunk, buffer),
-            Data::Stored(_) => Ok(None),
-        }
+        self.file()
+            .map_or(Ok(None), |file| file.compare_chunk(chunk, buffer))
     }
 
     /// Verifies a chunk against its header, writes it and reports the result. May also report other
@@ -186,10 +178,7 @@ impl Target {
     /// Writes chunks that arrived meanwhile. Returns true if the caller must continue, after other
     /// jobs.
     pub(crate) fn write_queued(&self, report: impl Fn(Arrived, Result<(), WriteError>)) -> bool {
-        match &self.data {
-            Data::File(target) => target.write_queued(report),
-            Data::Stored(_) => false,
-        }
+        self.file().is_some_and(|file| file.write_queued(report))
     }
 
     /// Makes all written data durable, then records `subtrees` as durable.
@@ -202,10 +191,7 @@ impl Target {
 
     /// Begins to hash a file that an earlier attempt has completed; `None` for other targets.
     pub(crate) fn rehash(&self) -> Option<Rehash> {
-        match &self.data {
-            Data::File(target) => target.rehash(),
-            Data::Stored(_) => None,
-        }
+        self.file()?.rehash()
     }
 
     /// Continues to hash a complete file. Returns the durable subtrees at its end.
@@ -213,9 +199,9 @@ impl Target {
         &self,
         rehash: &mut Rehash,
     ) -> Result<ControlFlow<Vec<Subtree>>, FileError> {
-        match &self.data {
-            Data::File(target) => target.rehash_turn(rehash),
-            Data::Stored(_) => Ok(ControlFlow::Break(Vec::new())),
+        match self.file() {
+            Some(file) => file.rehash_turn(rehash),
+            None => Ok(ControlFlow::Break(Vec::new())),
         }
     }
 
@@ -229,6 +215,13 @@ impl Target {
         match &self.data {
             Data::File(target) => target.commit_turn(digest, stage),
             Data::Stored(target) => target.commit_turn(digest, stage),
+        }
+    }
+
+    fn file(&self) -> Option<&file::Target> {
+        match &self.data {
+            Data::File(file) => Some(file),
+            Data::Stored(_) => None,
         }
     }
 

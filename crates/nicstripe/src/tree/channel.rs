@@ -80,7 +80,10 @@ pub(crate) enum SenderInput {
     /// Message from the receiver of the tree, counted towards its backlog.
     Message(Queued),
     /// Request to open this standalone file and to answer with the source.
-    OpenStandalone { id: EntryId, answer: Answer<Source> },
+    OpenStandalone {
+        id: EntryId,
+        answer: OnOpened<Source>,
+    },
     /// Notice that the transfer of this standalone file has ended locally.
     StandaloneEnded {
         id: EntryId,
@@ -113,7 +116,7 @@ pub(crate) enum ReceiverInput {
         id: EntryId,
         offer: Box<Offer>,
         options: PutOptions,
-        answer: Answer<(Target, Vec<Subtree>)>,
+        answer: OnOpened<(Target, Vec<Subtree>)>,
     },
     /// Notice that the transfer of this standalone file has ended locally: the file is committed,
     /// or has failed.
@@ -218,7 +221,7 @@ fn weight_of(message: &TreeMessage) -> usize {
     size_of::<SenderInput>() + parts
 }
 
-pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
+pub(crate) type OnOpened<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 
 /// Sender or receiver of a tree, ready to run on its thread. `A` is its allowance, `I` its input,
 /// and `C` its channel to the session.

@@ -38,7 +38,7 @@ use self::{
 };
 use super::{
     allowance::Sending,
-    channel::{Answer, SenderChannel, SenderInput, SenderRun},
+    channel::{OnOpened, SenderChannel, SenderInput, SenderRun},
     filter::Filters,
     halt::Halt,
     walk::{FoundEntry, SendSource, Walk, WalkItem},

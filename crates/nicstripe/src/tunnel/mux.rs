@@ -43,7 +43,7 @@ pub(super) struct MuxState {
 type InFlight = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Answer to the request for a tunnel: accepted, or rejected with a code and a message.
-type Answer = Result<(), (TargetRefusal, String)>;
+type OpenOutcome = Result<(), (TargetRefusal, String)>;
 
 /// Wakers of the tasks that wait for one tunnelled connection.
 #[derive(Default)]
@@ -52,7 +52,7 @@ struct User {
     writer: Option<Waker>,
     /// Waker of the task that waits for the answer to its request.
     opener: Option<Waker>,
-    answer: Option<Answer>,
+    answer: Option<OpenOutcome>,
 }
 
 impl TunnelMux {
@@ -218,7 +218,11 @@ impl TunnelMux {
         }
     }
 
-    fn poll_answer(&self, conn: ConnId, context: &Context<'_>) -> Poll<Result<Answer, Broken>> {
+    fn poll_answer(
+        &self,
+        conn: ConnId,
+        context: &Context<'_>,
+    ) -> Poll<Result<OpenOutcome, Broken>> {
         let mut state = self.state.lock();
         let has_ended = state.has_ended;
         let Some(user) = state.users.get_mut(&conn) else {
@@ -331,7 +335,7 @@ impl MuxState {
         wakers
     }
 
-    fn answer(&mut self, conn: ConnId, answer: Option<Answer>) {
+    fn answer(&mut self, conn: ConnId, answer: Option<OpenOutcome>) {
         if let Some(user) = self.users.get_mut(&conn) {
             user.answer = answer;
         }

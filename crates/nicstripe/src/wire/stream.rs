@@ -15,7 +15,7 @@ use nicstripe_proto::{
     frame::{MAX_LOAD, MAX_PAYLOAD},
     load::{LoadError, LoadOrder, PingOrder},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::load::StreamLoad;
@@ -36,8 +36,9 @@ pub(crate) enum Outgoing {
     },
     /// Order to start sending benchmark load; `None` stops it.
     Load(Option<LoadOrder>),
-    /// Order to measure round-trip times for a benchmark.
-    Ping(PingOrder),
+    /// Order to measure round-trip times for a benchmark, and the channel for them: fewer than
+    /// requested on timeout.
+    Ping(PingOrder, oneshot::Sender<Vec<Duration>>),
 }
 
 /// Event that a connection reports to its session.
@@ -52,8 +53,6 @@ pub(crate) enum StreamEvent {
     },
     /// Number of chunks written to the socket completely since the last such event.
     Flushed(u32),
-    /// Measured round-trip times of a ping order; fewer than requested on timeout.
-    Pinged(Vec<Duration>),
     /// The connection has ended.
     Ended(StreamEnd),
 }
@@ -317,9 +316,9 @@ impl<S: EventSink> Stream<S> {
                     );
                 }
                 Outgoing::Load(order) => self.bench.load(order),
-                Outgoing::Ping(order) => {
+                Outgoing::Ping(order, reply) => {
                     self.encrypt(&[])?;
-                    self.bench.ping(order, &mut self.greeted.tls)?;
+                    self.bench.ping(order, reply, &mut self.greeted.tls)?;
                 }
             }
             next = if self.greeted.tls.queued() + self.plain.len() < HIGH_WATER {
@@ -361,8 +360,7 @@ impl<S: EventSink> Stream<S> {
     async fn receive(&mut self) -> Result<(), StreamEnd> {
         let mut events = Vec::new();
         let received = self.take_received(&mut events)?;
-        let times = self.bench.answer(&mut self.greeted.tls)?;
-        events.extend(times.map(StreamEvent::Pinged));
+        self.bench.answer(&mut self.greeted.tls)?;
         if events.is_empty()
             && received.received > 0
             && clock::now() - self.heard_at >= HEARD_INTERVAL

@@ -83,7 +83,12 @@ impl Rig {
     /// differ.
     ///
     /// Only for requests that change nothing.
-    async fn ask(&self, method: Method, path: &str, headers: &[(HeaderName, &str)]) -> Answer {
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+    ) -> HttpResponse {
         let one = self
             .http1(method.clone(), path, headers, Feed::default())
             .await;
@@ -98,13 +103,13 @@ impl Rig {
         path: &str,
         headers: &[(HeaderName, &str)],
         body: Feed,
-    ) -> Answer {
+    ) -> HttpResponse {
         let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect()))
             .await
             .unwrap();
         tokio::spawn(connection);
         let asked = request(method, path, headers, body);
-        Answer::of(sender.send_request(asked).await.unwrap()).await
+        HttpResponse::of(sender.send_request(asked).await.unwrap()).await
     }
 
     async fn http2(
@@ -113,14 +118,14 @@ impl Rig {
         path: &str,
         headers: &[(HeaderName, &str)],
         body: Feed,
-    ) -> Answer {
+    ) -> HttpResponse {
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect()))
                 .await
                 .unwrap();
         tokio::spawn(connection);
         let asked = request(method, path, headers, body);
-        Answer::of(sender.send_request(asked).await.unwrap()).await
+        HttpResponse::of(sender.send_request(asked).await.unwrap()).await
     }
 
     /// Like [`ask`](Self::ask), for a request without headers of which only the status counts.
@@ -159,7 +164,7 @@ fn request(
 
 /// Response fields that the tests compare.
 #[derive(Debug, PartialEq)]
-struct Answer {
+struct HttpResponse {
     status: StatusCode,
     length: Option<String>,
     range: Option<String>,
@@ -167,7 +172,7 @@ struct Answer {
     body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     async fn of(response: Response<Incoming>) -> Self {
         let header = |name: HeaderName| {
             response
@@ -603,7 +608,7 @@ async fn an_idle_connection_is_closed_also_with_the_password() {
     let connection = tokio::spawn(connection);
     let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
     let asked = request(Method::GET, "/config", &[known], Feed::default());
-    let answer = Answer::of(sender.send_request(asked).await.unwrap()).await;
+    let answer = HttpResponse::of(sender.send_request(asked).await.unwrap()).await;
     assert_eq!(answer.body, b"x");
     // The client keeps the connection open, and answers pings.
     in_time(connection).await.unwrap().unwrap();
@@ -671,7 +676,7 @@ async fn many_uploads_and_downloads_share_a_connection() {
                 assert_eq!(saved.status(), StatusCode::OK);
                 let get = request(Method::GET, &path, &[], Feed::default());
                 let got = sender.send_request(get).await.unwrap();
-                assert!(Answer::of(got).await.body == bytes);
+                assert!(HttpResponse::of(got).await.body == bytes);
             })
         })
         .collect();

@@ -75,7 +75,7 @@ fn a_link_is_told_with_its_state_and_the_next_best() {
     else {
         panic!("not paired")
     };
-    assert_eq!((candidate.id(), state), (id, State::Verified));
+    assert_eq!((candidate.id(), state), (id, CandidateState::Verified));
     // The link-local candidate was not probed.
     assert_eq!(
         next_best.map(|next| next.preference),
@@ -145,7 +145,7 @@ fn bare_cables_wait_for_a_probe_and_then_say_what_came_of_it() {
     assert!(matches!(
         fact_of(&pairing.explain(&[]), "a1"),
         Some(Fact::Paired {
-            state: State::Reached,
+            state: CandidateState::Reached,
             ..
         })
     ));

@@ -415,7 +415,7 @@ fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
     score[place] = 1;
     score[6] = i64::from(matches!(
         pairing.state(candidate.id()),
-        State::Reached | State::Verified
+        CandidateState::Reached | CandidateState::Verified
     ));
     let (ours, theirs): (BTreeSet<u32>, BTreeSet<u32>) = pairing
         .candidates()
@@ -434,9 +434,11 @@ fn sum(scores: &[Score]) -> Score {
 
 fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     match pairing.state(candidate.id()) {
-        State::Failed(_) => false,
-        State::Untried => candidate.preference != Preference::LinkLocal && pairing.fits(candidate),
-        State::Reached | State::Verified => true,
+        CandidateState::Failed(_) => false,
+        CandidateState::Untried => {
+            candidate.preference != Preference::LinkLocal && pairing.fits(candidate)
+        }
+        CandidateState::Reached | CandidateState::Verified => true,
     }
 }
 

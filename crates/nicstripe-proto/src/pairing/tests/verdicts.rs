@@ -18,7 +18,7 @@ fn settle(
         let plan = pairing.plan(&[]);
         let untried: Vec<&Candidate> = plan
             .iter()
-            .filter(|candidate| *pairing.state(candidate.id()) != State::Verified)
+            .filter(|candidate| *pairing.state(candidate.id()) != CandidateState::Verified)
             .collect();
         if untried.is_empty() {
             return plan;
@@ -119,7 +119,7 @@ fn a_pair_that_failed_beside_a_link_is_tried_again_when_that_link_lost_its_inter
     let mut unplugged = local;
     unplugged[1].candidate = false;
     pairing.update(unplugged, remote);
-    assert_eq!(*pairing.state(flux), State::Untried);
+    assert_eq!(*pairing.state(flux), CandidateState::Untried);
     assert_eq!(ends(&pairing.plan(&[])).len(), 1);
 }
 
@@ -144,7 +144,7 @@ fn a_link_that_was_replaced_keeps_no_interface_when_its_successor_is_lost() {
     planner.update(unplugged, remote);
     planner.handle_lost(kept.id());
     assert!(!planner.pairing().is_in_use(replaced.id()));
-    assert_eq!(*planner.pairing().state(flux.id()), State::Untried);
+    assert_eq!(*planner.pairing().state(flux.id()), CandidateState::Untried);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_link_that_works_is_not_taken_down_for_an_equal_one() {
         vec![better("b0", 21), interface("b1", &["10.9.0.22/24"])],
     );
     let own = between(&pairing, "a0", "b0", Preference::OwnSubnet);
-    assert_eq!(*pairing.state(own), State::Untried);
+    assert_eq!(*pairing.state(own), CandidateState::Untried);
     assert!(ends(&pairing.plan(&[])).contains(&("a0", "b1")));
 }
 
@@ -334,10 +334,10 @@ fn a_late_answer_to_a_probe_does_not_undo_what_a_connection_proved() {
     let id = between(&pairing, "a0", "b0", Preference::LinkLocal);
     pairing.verified(id);
     pairing.reached(id);
-    assert_eq!(*pairing.state(id), State::Verified);
+    assert_eq!(*pairing.state(id), CandidateState::Verified);
     pairing.failed(id, Failure::Other);
     pairing.reached(id);
-    assert_eq!(*pairing.state(id), State::Reached);
+    assert_eq!(*pairing.state(id), CandidateState::Reached);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn an_interface_that_goes_takes_its_verdicts_along() {
     pairing.verified(id);
     pairing.reached(id);
     pairing.update(local, remote);
-    assert_eq!(*pairing.state(id), State::Untried);
+    assert_eq!(*pairing.state(id), CandidateState::Untried);
 }
 
 #[test]
@@ -403,7 +403,11 @@ fn what_came_back_is_tried_again_and_the_rest_is_not() {
         pairing.update(local, remote);
         let plan = pairing.plan(&[]);
         assert_eq!(ends(&plan), [("a0", "b0")], "{what}");
-        assert_eq!(*pairing.state(plan[0].id()), State::Untried, "{what}");
+        assert_eq!(
+            *pairing.state(plan[0].id()),
+            CandidateState::Untried,
+            "{what}"
+        );
     }
 }
 
@@ -414,7 +418,7 @@ fn a_subnet_that_is_not_shared_any_more_is_tried_again() {
     let id = between(&pairing, "a0", "b0", Preference::SharedSubnet);
     pairing.failed(id, wrong("b1"));
     pairing.update(local[..1].to_vec(), remote[..1].to_vec());
-    assert_eq!(*pairing.state(id), State::Untried);
+    assert_eq!(*pairing.state(id), CandidateState::Untried);
     assert_eq!(pairing.plan(&[])[0].preference, Preference::OwnSubnet);
 }
 

@@ -8,7 +8,7 @@ use nicstripe_link::{
 };
 use nicstripe_proto::{
     TokenBucket,
-    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question},
+    discovery::{DATAGRAM_LEN, GROUP, Limiter, Question, Response},
     invitation::Number,
 };
 use tokio::net::UdpSocket;
@@ -206,7 +206,7 @@ impl Answerer {
         if !limiter.admit(from, now) {
             return limited();
         }
-        let answer = Answer {
+        let answer = Response {
             nonce: question.nonce,
             key: *ours.as_bytes(),
             address: cable.address,
@@ -289,7 +289,10 @@ mod tests {
         let answerer = answerer(&asker, false);
         let question = question(&asker);
         let datagram = answer_of(&answerer, &signed(&question, &asker), ASKER).unwrap();
-        let answer = Answer::decode(&datagram).unwrap().verified(is_by).unwrap();
+        let answer = Response::decode(&datagram)
+            .unwrap()
+            .verified(is_by)
+            .unwrap();
         assert!(answer.answers(&question));
         assert_eq!(
             answer.key,
@@ -325,7 +328,10 @@ mod tests {
                 ..question(&stranger)
             };
             let datagram = answer_of(answerer, &signed(&question, &stranger), ASKER)?;
-            let answer = Answer::decode(&datagram).unwrap().verified(is_by).unwrap();
+            let answer = Response::decode(&datagram)
+                .unwrap()
+                .verified(is_by)
+                .unwrap();
             Some(answer.invitation && answer.answers(&question))
         };
         assert_eq!(ask(&answerer, None), Some(false));

@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_link::{Changes, Interface, InterfaceKind, LeftOut, multicast_sender};
 use nicstripe_proto::{
-    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
+    discovery::{DATAGRAM_LEN, GROUP, Limiter, Nonce, Question, Response},
     invitation::Number,
     name::escaped,
 };
@@ -454,7 +454,7 @@ impl Questions {
 
     /// Returns the time at which the question that `answer` refers to was sent; `None` if there is
     /// no such recent question.
-    fn when(&self, answer: &Answer) -> Option<Instant> {
+    fn when(&self, answer: &Response) -> Option<Instant> {
         self.sent
             .iter()
             .find(|(question, _)| answer.answers(question))
@@ -489,7 +489,7 @@ impl AnswerVerifier {
         questions: &mut Questions,
         now: Instant,
     ) -> Option<DiscoveredPeer> {
-        let answer = Answer::decode(datagram)?;
+        let answer = Response::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
         let is_expected =
             key != self.identity.public_key() && self.target.key.is_none_or(|only| only == key);
@@ -607,8 +607,8 @@ mod tests {
     }
 
     impl Scene {
-        fn answer(&self) -> Answer {
-            Answer {
+        fn answer(&self) -> Response {
+            Response {
                 nonce: self.question.nonce,
                 key: *self.daemon.public_key().as_bytes(),
                 address: THEIRS,
@@ -624,7 +624,7 @@ mod tests {
 
         fn hear(
             &mut self,
-            answer: &Answer,
+            answer: &Response,
             signed_by: &Identity,
             source: Ipv6Addr,
         ) -> Option<DiscoveredPeer> {
@@ -668,15 +668,15 @@ mod tests {
         let mut scene = scene(true);
         let daemon = scene.daemon.clone();
         for other in [
-            Answer {
+            Response {
                 nonce: Nonce([5; 32]),
                 ..scene.answer()
             },
-            Answer {
+            Response {
                 asker_key: [6; 32],
                 ..scene.answer()
             },
-            Answer {
+            Response {
                 asker_address: "fe80::9".parse().unwrap(),
                 ..scene.answer()
             },
@@ -713,7 +713,7 @@ mod tests {
         scene.verifier.target.key = Some(PublicKey::from_bytes([1; 32]));
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
         scene.verifier.target.key = None;
-        let own = Answer {
+        let own = Response {
             key: *scene.verifier.identity.public_key().as_bytes(),
             ..answer
         };
@@ -730,7 +730,7 @@ mod tests {
         scene.questions = Questions::new(Instant::now());
         scene.questions.remember(question, Instant::now());
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None, "a daemon's");
-        let invited = Answer {
+        let invited = Response {
             invitation: true,
             ..answer
         };
@@ -741,7 +741,7 @@ mod tests {
     fn strangers_cannot_use_up_what_a_friend_needs() {
         let mut scene = scene(true);
         let stranger = Identity::generate().unwrap();
-        let loud = Answer {
+        let loud = Response {
             key: *stranger.public_key().as_bytes(),
             ..scene.answer()
         };
@@ -749,7 +749,7 @@ mod tests {
             let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 1, 0, *number);
             scene
                 .hear(
-                    &Answer {
+                    &Response {
                         address,
                         ..loud.clone()
                     },
@@ -764,7 +764,7 @@ mod tests {
         // Nor can they in the name of the friend, whose key and question are not secret.
         for number in 0..500_u16 {
             let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 1, 0, number);
-            let forged = Answer {
+            let forged = Response {
                 address,
                 ..answer.clone()
             };

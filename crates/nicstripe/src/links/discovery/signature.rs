@@ -28,7 +28,7 @@ mod tests {
 
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use nicstripe_proto::{
-        discovery::{Answer, Nonce, Question},
+        discovery::{Nonce, Question, Response},
         invitation::Number,
     };
 
@@ -89,7 +89,7 @@ mod tests {
             Some(question)
         );
 
-        let answer = Answer {
+        let answer = Response {
             nonce: Nonce([0x11; 32]),
             key,
             address: "fe80::2".parse().unwrap(),
@@ -106,7 +106,7 @@ mod tests {
                         5bdfa38d242e66901f2625d16eb47198396219e84c794527a0c3331836474902";
         assert_eq!(hex(&datagram[224..]), expected);
         assert_eq!(
-            Answer::decode(&datagram).unwrap().verified(is_by),
+            Response::decode(&datagram).unwrap().verified(is_by),
             Some(answer)
         );
     }
@@ -124,7 +124,7 @@ mod tests {
         let expected = "1f41bd326db8134c5a1e4fb4cc495e99897cf7c788950dbfeed8695062ded515\
                         245cda035d54fbff172aa3ffcf9f14c1e3ffe8ce9e0bc180d37b679f145ba00f";
         assert_eq!(hex(&datagram[224..]), expected);
-        let answer = Answer {
+        let answer = Response {
             nonce: question.nonce,
             key: *inviter.public_key().as_bytes(),
             address: "fe80::2".parse().unwrap(),

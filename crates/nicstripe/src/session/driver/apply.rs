@@ -290,7 +290,6 @@ async fn a_chunk_of_an_unknown_transfer_ends_no_session() {
     let generation = applied.generation();
     let events = vec![
         StreamEvent::Flushed(0),
-        StreamEvent::Pinged(Vec::new()),
         StreamEvent::Frame(Frame::Heartbeat {
             sent_us: 1,
             echo_us: 0,
@@ -493,7 +492,7 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
         Said::Produced(Produced::Failed(no_file())),
         Said::Consumed,
         Said::Finished(Err(no_file())),
-        Said::Opened(Ok((Box::new(FileSource::requested(source)), Vec::new()))),
+        Said::Opened(Ok((Box::new(FileSource::new(source, None)), Vec::new()))),
         Said::Opened(Err(no_file())),
     ];
     let said = said.map(|said| Input::Said {

@@ -47,7 +47,7 @@ impl Driver {
     }
 
     pub(super) fn file(&self, transfer: TransferId) -> Option<&Arc<file::Source>> {
-        self.running.get(transfer)?.kind().file()
+        self.running.get(transfer)?.kind.file()
     }
 
     /// Returns the target of a transfer, for an I/O job.
@@ -126,7 +126,7 @@ impl Driver {
             Step::Synced => driver.session.handle_synced(transfer, now),
             Step::Checked => driver.complete(transfer),
             Step::Drained => driver.on_drained(transfer),
-            Step::Committed(digest) => driver.on_in_place(transfer, digest),
+            Step::Committed(digest) => driver.on_in_place(transfer, digest, None),
         });
     }
 

@@ -73,7 +73,9 @@ impl Driver {
             SessionEvent::SourceRead { transfer, .. } => self.on_source_read(transfer),
             SessionEvent::Asked(ask) => self.serve_ask(ask),
             SessionEvent::Answered(answer) => self.on_answered(answer),
-            SessionEvent::Bench(body) => self.on_bench_message(body, now),
+            SessionEvent::Bench(body) => {
+                self.act_on_bench(now, |bench, tap| bench.on_message(body, tap));
+            }
             SessionEvent::Completed(complete) => {
                 if let Some(tally) = self.running.tally(complete.transfer) {
                     tally.on_peer_streams(&complete.streams);
@@ -126,7 +128,7 @@ impl Driver {
             }
             SessionEvent::Expected(connections) => {
                 if let Some(service) = self.config.service.clone() {
-                    service.expect(connections, self.handle());
+                    service.expect(connections, self.jobs.handle());
                 }
             }
             SessionEvent::Closed(code) => {

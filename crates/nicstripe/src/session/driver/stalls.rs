@@ -125,7 +125,7 @@ impl Driver {
 /// Returns the step of the peer that a transfer waits for.
 fn awaited(running: &Running, stats: &TransferStats) -> Awaited {
     let done = stats.delivered_bytes + stats.resumed_bytes + stats.unsent_bytes;
-    match running.kind().direction() {
+    match running.kind.direction() {
         _ if !running.has_started() => Awaited::Opening,
         TransferDirection::Send if stats.size > 0 && done >= stats.size => Awaited::Storing,
         TransferDirection::Send => Awaited::Receiving,

@@ -30,6 +30,7 @@ use crate::{
     },
     storage::Target,
     text::{logged::logged, shown_path},
+    tree::TreeReport,
     wire::clock,
 };
 
@@ -80,7 +81,7 @@ impl Driver {
         self.running.insert(transfer, kind, entry, owner, record);
         let tree = entry.and_then(|entry| self.running.tree(entry.tree).cloned());
         self.jobs
-            .open(transfer, service.open(request, tree, self.handle()));
+            .open(transfer, service.open(request, tree, self.jobs.handle()));
     }
 
     /// Lets the kind of a transfer act. An error ends the transfer.
@@ -119,25 +120,14 @@ impl Driver {
                     tally.walked = Some(progress);
                 }
             }
-            Said::Finished(Ok(report)) => {
-                let digest = Digest::NONE;
-                self.session.committed(Committed { transfer, digest });
-                self.on_committed(
-                    transfer,
-                    Outcome {
-                        digest: None,
-                        size: report.bytes,
-                        tree: Some(report),
-                    },
-                );
-            }
+            Said::Finished(Ok(report)) => self.on_in_place(transfer, Digest::NONE, Some(report)),
         }
     }
 
     /// Continues with the opened end of a transfer, unless the transfer has ended meanwhile.
     fn on_opened(&mut self, transfer: TransferId, (kind, have): Opened) {
         if let Some(running) = self.running.get_mut(transfer) {
-            running.set_kind(kind);
+            running.kind = kind;
             self.act(transfer, |kind, at| {
                 at.have = have;
                 kind.open(at)
@@ -153,11 +143,11 @@ impl Driver {
         let Some(running) = self.running.get_mut(transfer) else {
             return;
         };
-        let size = running.kind().size();
+        let size = running.kind.size();
         if let Some(account) = &mut self.account
             && let Some(mut record) = running.record.take()
         {
-            let target = running.kind().target();
+            let target = running.kind.target();
             let name = target.map(|target| target.shown.as_str());
             account.started(transfer, &mut record, size, resumed, name);
             running.record = Some(record);
@@ -165,17 +155,22 @@ impl Driver {
         self.running.started(transfer, size, resumed, now);
     }
 
-    /// Reports a received file as durable under its name, to the peer and the owner.
-    pub(super) fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
+    /// Reports received data as durable under its name, to the peer and the owner.
+    pub(super) fn on_in_place(
+        &mut self,
+        transfer: TransferId,
+        digest: Digest,
+        tree: Option<TreeReport>,
+    ) {
         self.session.committed(Committed { transfer, digest });
-        self.on_file_committed(transfer, digest);
+        self.on_committed(transfer, digest, tree);
     }
 
     /// Reports a stream whose data is consumed.
     pub(super) fn on_drained(&mut self, transfer: TransferId) {
         let running = self.running.get(transfer);
         match running.and_then(|running| running.reordered.digest) {
-            Some(digest) => self.on_in_place(transfer, digest),
+            Some(digest) => self.on_in_place(transfer, digest, None),
             None => {
                 let cause = io::ErrorKind::UnexpectedEof.into();
                 self.fail(transfer, FileError::new("write", "standard output", cause));
@@ -191,14 +186,8 @@ impl Driver {
             Ok(())
         });
         if !goes_on {
-            self.on_file_committed(transfer, digest);
+            self.on_committed(transfer, digest, None);
         }
-    }
-
-    fn on_file_committed(&mut self, transfer: TransferId, digest: Digest) {
-        let (digest, tree) = (Some(digest), None);
-        let size = self.session.stats(transfer).size;
-        self.on_committed(transfer, Outcome { digest, size, tree });
     }
 
     /// Ends the stream that this session receives. `digest` is the one that both ends agreed on.
@@ -230,9 +219,10 @@ impl Driver {
         self.session.complete(transfer, streams);
     }
 
-    fn on_committed(&mut self, transfer: TransferId, outcome: Outcome) {
+    fn on_committed(&mut self, transfer: TransferId, digest: Digest, tree: Option<TreeReport>) {
+        let size = self.session.stats(transfer).size;
         if self.account.is_none() && self.running.contains(transfer) {
-            match &outcome.tree {
+            match &tree {
                 Some(tree) => tracing::info!(
                     transfer = transfer.0,
                     files = tree.files,
@@ -240,13 +230,14 @@ impl Driver {
                     failed = tree.failed,
                     "tree done"
                 ),
-                None => {
-                    let (size, digest) =
-                        (outcome.size, outcome.digest.map(tracing::field::display));
-                    tracing::info!(transfer = transfer.0, size, digest, "file committed");
-                }
+                None => tracing::info!(transfer = transfer.0, size, %digest, "file committed"),
             }
         }
+        let outcome = Outcome {
+            digest: tree.is_none().then_some(digest),
+            size: tree.as_ref().map_or(size, |tree| tree.bytes),
+            tree,
+        };
         self.end_transfer(transfer, Ok(outcome));
     }
 
@@ -288,10 +279,10 @@ impl Driver {
             self.session
                 .handle_chunk_unwritten(path, transfer, header.chunk);
         }
-        if running.kind().tree().is_some() {
+        if running.kind.tree().is_some() {
             self.fail_parts(transfer);
         }
-        let unfinished = running.kind().target().filter(|_| result.is_err()).cloned();
+        let unfinished = running.kind.target().filter(|_| result.is_err()).cloned();
         let (session, connections) = (&self.session, &self.connections);
         let left = running.end(result, |tally| tally.closed(connections, session));
         self.without_waiting(move || {

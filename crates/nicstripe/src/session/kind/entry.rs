@@ -39,8 +39,9 @@ impl Kind for EntrySource {
         let (transfer, inputs) = (at.transfer, at.jobs.inputs());
         // Blocks its thread while the session's input queue is full.
         let answer = move |file: Result<_, _>| {
-            let stored = |file| FileSource::stored(file, Stored::Entry(entry, options));
-            let result = file.map(|file| -> Opened { (Box::new(stored(file)), Vec::new()) });
+            let stored = Some(Stored::Entry(entry, options));
+            let result = file
+                .map(|file| -> Opened { (Box::new(FileSource::new(file, stored)), Vec::new()) });
             let said = Said::Opened(result);
             report(&inputs, Input::Said { transfer, said });
         };

@@ -31,20 +31,9 @@ pub(crate) enum Stored {
 }
 
 impl FileSource {
-    /// Creates the source of a file that the peer has requested.
-    pub(crate) fn requested(file: file::Source) -> Self {
-        Self {
-            file: Arc::new(file),
-            stored: None,
-        }
-    }
-
-    /// Creates the source of a file that the peer is asked to store.
-    pub(crate) fn stored(file: file::Source, stored: Stored) -> Self {
-        Self {
-            stored: Some(stored),
-            ..Self::requested(file)
-        }
+    pub(crate) fn new(file: file::Source, stored: Option<Stored>) -> Self {
+        let file = Arc::new(file);
+        Self { file, stored }
     }
 }
 

@@ -59,21 +59,9 @@ pub(crate) struct TreeSource {
 }
 
 impl TreeSource {
-    /// Creates the source of trees that the peer has requested.
-    pub(crate) fn requested(run: SenderRun) -> Self {
-        Self::new(run, None, None)
-    }
-
-    /// Creates the source of a tree that the peer is asked to store.
-    pub(crate) fn stored(run: SenderRun, upload: TreeUpload, standalone: StandaloneFiles) -> Self {
-        Self::new(run, Some(upload), Some(standalone))
-    }
-
-    fn new(
-        run: SenderRun,
-        upload: Option<TreeUpload>,
-        standalone: Option<StandaloneFiles>,
-    ) -> Self {
+    /// Creates the source of a tree that the peer is asked to store, or has requested (`None`).
+    pub(crate) fn new(run: SenderRun, asked: Option<(TreeUpload, StandaloneFiles)>) -> Self {
+        let (upload, standalone) = asked.unzip();
         Self {
             // Only a client's owner requests the names of entries.
             backlog: Backlog::new(run.allowance.messages, standalone.is_some()),
@@ -152,25 +140,9 @@ pub(crate) struct TreeSink {
 }
 
 impl TreeSink {
-    /// Creates the sink of a tree that the peer sends without a request.
-    pub(crate) fn announced(run: ReceiverRun) -> Self {
-        Self::new(run, None, None)
-    }
-
-    /// Creates the sink of trees that the peer is asked to send.
-    pub(crate) fn fetched(
-        run: ReceiverRun,
-        download: TreeDownload,
-        standalone: StandaloneFiles,
-    ) -> Self {
-        Self::new(run, Some(download), Some(standalone))
-    }
-
-    fn new(
-        run: ReceiverRun,
-        download: Option<TreeDownload>,
-        standalone: Option<StandaloneFiles>,
-    ) -> Self {
+    /// Creates the sink of trees that the peer is asked to send, or sends without a request (`None`).
+    pub(crate) fn new(run: ReceiverRun, asked: Option<(TreeDownload, StandaloneFiles)>) -> Self {
+        let (download, standalone) = asked.unzip();
         Self {
             run: Some(run),
             download,

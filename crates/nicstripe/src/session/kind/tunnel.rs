@@ -169,7 +169,7 @@ mod tests {
     use crate::{
         file::{BufferPool, IoPool},
         report::error::Error,
-        session::input::Jobs,
+        session::input::{Jobs, SessionHandle},
         tunnel::TunnelMux,
     };
 
@@ -177,12 +177,8 @@ mod tests {
     async fn a_waiter_for_a_mux_hears_that_its_chunks_have_no_sender_left() {
         let mux = TunnelMux::new(None);
         let (inputs, _session) = mpsc::channel(1);
-        let jobs = Jobs::new(
-            IoPool::start().unwrap(),
-            BufferPool::default(),
-            &inputs,
-            Default::default(),
-        );
+        let handle = SessionHandle::new(inputs, Default::default());
+        let jobs = Jobs::new(IoPool::start().unwrap(), BufferPool::default(), &handle);
         let (chunks, _buffer) = stream(TransferId(1), 1, &jobs);
         let pump = tokio::spawn(pump(mux.clone(), chunks));
         let waiting = tokio::spawn(async move { mux.open("peer", "127.0.0.1:1").await });

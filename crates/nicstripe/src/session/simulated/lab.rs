@@ -379,7 +379,7 @@ impl Lab {
         let source = file::Source::open(&self.file(End::A), options)
             .unwrap()
             .in_chunks_of(self.chunk_size);
-        FileSource::stored(source, Stored::Named(self.upload()))
+        FileSource::new(source, Some(Stored::Named(self.upload())))
     }
 
     fn sink(&self) -> LocalFile {

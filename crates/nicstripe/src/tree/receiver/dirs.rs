@@ -101,11 +101,11 @@ pub(super) struct TreeDir {
     pub(super) key: u64,
     /// True if the directory is a source itself, false if it lies in one.
     is_source: bool,
-    state: Mutex<State>,
+    state: Mutex<DirState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DirState {
     dir: Option<Arc<OwnedFd>>,
     /// Device and inode number, known once the directory was opened. Detects that another directory
     /// has taken the name.

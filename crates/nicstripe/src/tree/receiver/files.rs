@@ -29,7 +29,7 @@ use super::{
 use crate::tree::halt::{Halt, breach};
 use crate::{
     file::{Attributes, ChunkBuffer, FileError, Inode, Target, TargetRequest},
-    tree::channel::Answer,
+    tree::channel::OnOpened,
 };
 
 /// Wanted files, until they are in place or have failed.
@@ -411,7 +411,7 @@ impl Files {
         id: EntryId,
         offer: Box<Offer>,
         options: PutOptions,
-        answer: Answer<(Target, Vec<Subtree>)>,
+        answer: OnOpened<(Target, Vec<Subtree>)>,
     ) {
         let Some(IncomingFile {
             wanted: WantedFile { leaf, verdict, .. },

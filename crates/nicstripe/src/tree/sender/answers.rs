@@ -171,7 +171,7 @@ impl Sender {
         }
     }
 
-    fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Halt> {
+    fn open_standalone(&mut self, id: EntryId, answer: OnOpened<Source>) -> Result<(), Halt> {
         let Some(Announced {
             kind:
                 Kind::File {

@@ -562,7 +562,7 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
 
 fn open(peer: &Peer, id: u64) -> Result<Source, FileError> {
     let (answer, answered) = mpsc::channel();
-    let answer: Answer<Source> = Box::new(move |result| drop(answer.send(result)));
+    let answer: OnOpened<Source> = Box::new(move |result| drop(answer.send(result)));
     peer.inputs
         .send(SenderInput::OpenStandalone {
             id: EntryId(id),

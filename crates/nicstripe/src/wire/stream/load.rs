@@ -17,7 +17,7 @@ use nicstripe_proto::{
     frame::{EchoHeader, LoadHeader, MAX_ECHO, MAX_LOAD},
     load::{LoadError, LoadGate, LoadMeter, LoadOrder, Metered, PingOrder},
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::StreamEnd;
 use crate::wire::{
@@ -61,6 +61,8 @@ struct Loading {
 #[derive(Debug)]
 struct Pinging {
     order: PingOrder,
+    /// Dropped with the connection, which tells the benchmark that it is lost.
+    reply: oneshot::Sender<Vec<Duration>>,
     began: Instant,
     token: u64,
     sent_at: Instant,
@@ -131,10 +133,16 @@ impl StreamLoad {
     }
 
     /// Starts measuring round-trip times, and abandons a measurement that is running.
-    pub(super) fn ping(&mut self, order: PingOrder, tls: &mut TlsStream) -> Result<(), TlsError> {
+    pub(super) fn ping(
+        &mut self,
+        order: PingOrder,
+        reply: oneshot::Sender<Vec<Duration>>,
+        tls: &mut TlsStream,
+    ) -> Result<(), TlsError> {
         let now = clock::now();
         self.pinging = Some(Pinging {
             order,
+            reply,
             began: now,
             token: 0,
             sent_at: now,
@@ -196,12 +204,9 @@ impl StreamLoad {
         Ok(())
     }
 
-    /// Counts received load, answers echo requests, and sends the next message after a reply.
-    /// Returns the round-trip times once the last message is answered.
-    pub(super) fn answer(
-        &mut self,
-        tls: &mut TlsStream,
-    ) -> Result<Option<Vec<Duration>>, StreamEnd> {
+    /// Counts received load, answers echo requests, and after a reply sends the next message or
+    /// reports the round-trip times.
+    pub(super) fn answer(&mut self, tls: &mut TlsStream) -> Result<(), StreamEnd> {
         let came = std::mem::take(&mut self.came);
         if came.counted > 0 {
             self.shared
@@ -221,7 +226,6 @@ impl StreamLoad {
                 },
             )?;
         }
-        let mut done = None;
         for answer in came.answers {
             let Some(pinging) = self
                 .pinging
@@ -231,13 +235,13 @@ impl StreamLoad {
                 continue;
             };
             pinging.times.push(clock::now() - pinging.sent_at);
-            if pinging.is_over() {
-                done = self.pinging.take().map(|pinging| pinging.times);
-            } else {
+            if !pinging.is_over() {
                 self.ask(tls)?;
+            } else if let Some(Pinging { reply, times, .. }) = self.pinging.take() {
+                let _ = reply.send(times);
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Starts sending the next message of a measurement.

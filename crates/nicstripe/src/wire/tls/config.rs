@@ -221,6 +221,37 @@ impl fmt::Debug for PinnedKeys {
     }
 }
 
+/// Methods that a verifier of either end needs: TLS 1.3 signatures by raw Ed25519 keys only.
+macro_rules! raw_key_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(reject(BadKey))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            spki: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.check_signature(message, spki, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 impl ServerCertVerifier for PinnedKeys {
     fn verify_server_cert(
         &self,
@@ -234,31 +265,7 @@ impl ServerCertVerifier for PinnedKeys {
             .map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(reject(BadKey))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        spki: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, spki, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_signatures!();
 }
 
 impl ClientCertVerifier for PinnedKeys {
@@ -280,31 +287,7 @@ impl ClientCertVerifier for PinnedKeys {
             .map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(reject(BadKey))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        spki: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, spki, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_signatures!();
 }
 
 /// Certificate resolver of a server: presents its key to clients that name an ALPN protocol of its
