@@ -148,8 +148,9 @@ impl Drop for Running {
 }
 
 fn invalid() -> Error {
-    let cause =
-        io::Error::other("expected a program and arguments without NUL, at most 4096 words");
+    let cause = io::Error::other(
+        "expected a program and arguments without NUL, 4096 words and 64 KB at most",
+    );
     let error = FileError::new("run", "the command", cause);
     error.with_code(FailCode::Refused).into()
 }
