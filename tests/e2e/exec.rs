@@ -129,6 +129,39 @@ fn the_exit_code_is_that_of_the_command() {
 }
 
 #[test]
+fn the_options_that_programs_give_to_ssh_are_taken() {
+    let stage = Stage::new("exec=true");
+    let flags = [
+        "exec",
+        "-xaTqv",
+        "-C",
+        "-oForwardAgent=no",
+        "-o",
+        "ForwardX11 no",
+    ];
+    for (words, code) in [
+        (&["--", "127.0.0.1", "true"][..], 0),
+        (&["-s", "--", "127.0.0.1", "sftp"], 5),
+        (&["-s", "127.0.0.1", "shell"], 2),
+        (&["-s", "127.0.0.1", "sftp", "x"], 2),
+        // git asks so if a program is ssh.
+        (&["-G", "127.0.0.1", "true"], 2),
+    ] {
+        let arguments = stage.connected(&[&flags, words].concat());
+        let outcome = stage.client.run(arguments).expect(code);
+        assert_eq!(
+            outcome.stderr.contains("exec=sftp-server"),
+            code == 5,
+            "{outcome}"
+        );
+    }
+    let port = stage.daemon.port.to_string();
+    let link = "127.0.0.1=127.0.0.1";
+    let words = ["exec", "-p", &port, "--link", link, "127.0.0.1", "true"];
+    stage.client.run(words).expect(0);
+}
+
+#[test]
 fn what_goes_through_a_command_is_complete() {
     let stage = Stage::new(r#"exec=cat,exec="sh -c *""#);
     for len in [0, 1, 20 * MIB + 7] {
