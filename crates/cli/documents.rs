@@ -51,10 +51,11 @@ fn commands_are_told_from_prompts_comments_and_output() {
 }
 
 /// Documents whose commands are checked.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "CONTRIBUTING.md",
     "docs/MANUAL.md",
+    "docs/RECIPES.md",
     "docs/FIRST-CONTACT.md",
     "docs/FIVE-REPORTS.md",
     "docs/RULES.md",

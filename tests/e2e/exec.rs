@@ -1,8 +1,10 @@
 //! Tests of `exec`: commands at the peer, their streams and exit codes.
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs::{self, Permissions},
     io::Read as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::Path,
     process::{Child, Stdio},
     thread,
@@ -33,17 +35,22 @@ impl Stage {
     }
 
     fn arguments(&self, words: &[&str]) -> Vec<String> {
+        self.connected(&[&["exec", "127.0.0.1"], words].concat())
+    }
+
+    /// Returns a command line whose first word is a command of nicstripe, with the options that
+    /// reach the daemon.
+    fn connected(&self, words: &[&str]) -> Vec<String> {
         let port = self.daemon.port.to_string();
-        let options = [
-            "exec",
-            "-P",
-            &port,
-            "--link",
-            "127.0.0.1=127.0.0.1",
-            "127.0.0.1",
-        ];
-        let words = options.iter().chain(words);
+        let options = ["-P", &port, "--link", "127.0.0.1=127.0.0.1"];
+        let words = words[..1].iter().chain(&options).chain(&words[1..]);
         words.map(|word| (*word).to_owned()).collect()
+    }
+
+    /// Creates a program in the directory that the daemon serves, which leaves a mark if it runs.
+    fn plant(&self, name: &str) {
+        self.server.write(name, RUN);
+        fs::set_permissions(self.server.path(name), Permissions::from_mode(0o755)).unwrap();
     }
 
     /// Runs a command with this input. Returns the outcome and the bytes of the output.
@@ -95,6 +102,9 @@ fn ends(process: Pid) {
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// Program that leaves a mark in its working directory.
+const RUN: &str = "#!/bin/sh\ntouch ran\n";
+
 #[test]
 fn the_exit_code_is_that_of_the_command() {
     let stage = Stage::new(r#"exec="sh -c *",exec=true,exec=no-such-program,exec=/etc/passwd"#);
@@ -116,6 +126,39 @@ fn the_exit_code_is_that_of_the_command() {
         let (outcome, _) = stage.exec(words, Vec::new());
         outcome.expect(code);
     }
+}
+
+#[test]
+fn the_options_that_programs_give_to_ssh_are_taken() {
+    let stage = Stage::new("exec=true");
+    let flags = [
+        "exec",
+        "-xaTqv",
+        "-C",
+        "-oForwardAgent=no",
+        "-o",
+        "ForwardX11 no",
+    ];
+    for (words, code) in [
+        (&["--", "127.0.0.1", "true"][..], 0),
+        (&["-s", "--", "127.0.0.1", "sftp"], 5),
+        (&["-s", "127.0.0.1", "shell"], 2),
+        (&["-s", "127.0.0.1", "sftp", "x"], 2),
+        // git asks so if a program is ssh.
+        (&["-G", "127.0.0.1", "true"], 2),
+    ] {
+        let arguments = stage.connected(&[&flags, words].concat());
+        let outcome = stage.client.run(arguments).expect(code);
+        assert_eq!(
+            outcome.stderr.contains("exec=sftp-server"),
+            code == 5,
+            "{outcome}"
+        );
+    }
+    let port = stage.daemon.port.to_string();
+    let link = "127.0.0.1=127.0.0.1";
+    let words = ["exec", "-p", &port, "--link", link, "127.0.0.1", "true"];
+    stage.client.run(words).expect(0);
 }
 
 #[test]
@@ -171,39 +214,269 @@ fn a_command_has_a_small_environment_and_the_directory_of_the_line() {
 #[test]
 fn a_line_that_permits_one_command_starts_no_other() {
     let stage = Stage::new(r#"exec="cat -u",exec="tail -n *""#);
-    fs::write(stage.server.path("cat"), "#!/bin/sh\necho fooled\n").unwrap();
-    for words in [
-        &["--", "cat"][..],
-        &["--", "cat", "-u", "x"],
-        &["--", "cat", "-u", ""],
-        &["--", "cat", "-u\n"],
-        &["--", "cat ", "-u"],
-        &["--", "./cat", "-u"],
-        &["--", "/bin/cat", "-u"],
-        &["--", "CAT", "-u"],
-        &["--", "cat -u"],
-        &["--", "tail"],
-        &["--", "tail", "-c", "1"],
-        &["--", "tail", "-n1"],
-        &["--", "sh", "-c", "cat -u"],
-        &["cat -u; id"],
-        &["cat", "-u", "&&", "id"],
-        &["cat", "$(id)"],
-        &["PATH=.", "cat", "-u"],
-        &["env", "cat", "-u"],
-    ] {
-        let (outcome, output) = stage.exec(words, b"x".to_vec());
-        let outcome = outcome.expect(5);
-        assert!(output.is_empty(), "{words:?}");
-        assert!(
-            outcome.stderr.contains("exec="),
-            "{words:?}: {}",
-            outcome.stderr
-        );
+    for name in ["cat", "tail", "*", "c?t", "-u", "cat -u", "$0"] {
+        stage.plant(name);
     }
-    let (outcome, output) = stage.exec(&["cat", "-u"], b"x".to_vec());
+    let attempts = attempts(&stage.server);
+    let distinct: BTreeSet<_> = attempts.iter().collect();
+    assert!(distinct.len() == attempts.len() && attempts.len() > 100);
+    for words in &attempts {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (outcome, output) = stage.exec(&words, b"x".to_vec());
+        let outcome = outcome.expect(5);
+        assert!(output.is_empty() && !stage.server.has("ran"), "{outcome}");
+    }
+    for permitted in [&["cat", "-u"][..], &["tail", "-n", "1"]] {
+        let (outcome, output) = stage.exec(permitted, b"x".to_vec());
+        outcome.expect(0);
+        assert_eq!(output, b"x");
+    }
+    assert!(!stage.server.has("ran"));
+    let log = stage.daemon.process.kill().stderr;
+    assert_eq!(log.matches("command begins").count(), 2, "{log}");
+}
+
+/// Returns the words after PEER of commands that `cat -u` and `tail -n *` do not permit.
+fn attempts(server: &Side) -> Vec<Vec<String>> {
+    let own =
+        |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
+    let exact = |words: &&[&str]| own(&[&["--"], *words].concat());
+    let planted = server.path("cat").to_str().unwrap().to_owned();
+    // Together with the other words at the limit of one message, and beyond it.
+    let [long, longer] = [60_000, 1 << 16].map(|len| "a".repeat(len));
+    let mut many = vec!["--", "cat"];
+    many.resize(4000, "-u");
+    let mut more = many.clone();
+    more.resize(5000, "-u");
+    let built: [Vec<String>; 8] = [
+        own(&["--", &planted, "-u"]),
+        own(&["--", &long]),
+        own(&["--", "cat", &long]),
+        own(&["--", "cat", "-u", &long]),
+        own(&["--", "cat", "-u", &longer]),
+        own(&["--", "tail", "-n", &longer]),
+        own(&many),
+        own(&more),
+    ];
+    let typed = TYPED.iter().map(|line| own(&[*line]));
+    EXACT.iter().map(exact).chain(typed).chain(built).collect()
+}
+
+/// Words that are passed as they are.
+const EXACT: &[&[&str]] = &[
+    // Words added, removed, split, joined and in another order.
+    &["cat"],
+    &["cat", "-u", "x"],
+    &["cat", "-u", "-u"],
+    &["cat", "-u", "-"],
+    &["cat", "-u", "--"],
+    &["cat", "--", "-u"],
+    &["cat", "-u", "/etc/passwd"],
+    &["cat", "-A", "-u"],
+    &["cat", "-A"],
+    &["cat", "-uA"],
+    &["cat", "--help"],
+    &["cat", "-"],
+    &["cat", "u"],
+    &["cat", "-", "u"],
+    &["cat", "cat", "-u"],
+    &["-u", "cat"],
+    &["-u"],
+    &["cat -u"],
+    &["cat-u"],
+    // Empty words, blanks and the ends of lines.
+    &[""],
+    &["", "cat", "-u"],
+    &["cat", "", "-u"],
+    &["cat", "-u", ""],
+    &["cat", ""],
+    &[" ", "cat", "-u"],
+    &["cat ", "-u"],
+    &[" cat", "-u"],
+    &["cat", " -u"],
+    &["cat", "-u "],
+    &["cat", "-u\t"],
+    &["cat\t-u"],
+    &["cat\n", "-u"],
+    &["\ncat", "-u"],
+    &["cat", "\n-u"],
+    &["cat", "-u\n"],
+    &["cat", "-u", "\n"],
+    &["cat", "-u\ntouch ran"],
+    &["cat\r", "-u"],
+    &["cat", "-u\r"],
+    &["cat", "-u\r\n"],
+    &["cat", "-u\u{b}"],
+    // Other case, and other characters that look the same.
+    &["CAT", "-u"],
+    &["Cat", "-u"],
+    &["cat", "-U"],
+    &["\u{441}at", "-u"],
+    &["c\u{430}t", "-u"],
+    &["\u{ff43}at", "-u"],
+    &["cat", "\u{2010}u"],
+    &["cat", "\u{2212}u"],
+    &["cat\u{200b}", "-u"],
+    &["\u{feff}cat", "-u"],
+    &["cat\u{a0}", "-u"],
+    &["cat", "-u\u{301}"],
+    &["\u{202e}tac", "-u"],
+    // Paths, and wildcards of other files.
+    &["./cat", "-u"],
+    &["../files/cat", "-u"],
+    &["x/../cat", "-u"],
+    &["/bin/cat", "-u"],
+    &["/usr/bin/cat", "-u"],
+    &["/usr/bin/../bin/cat", "-u"],
+    &["//bin/cat", "-u"],
+    &["bin/cat", "-u"],
+    &["cat/", "-u"],
+    &["~/cat", "-u"],
+    &["/proc/self/cwd/cat", "-u"],
+    &["*", "-u"],
+    &["*"],
+    &["c?t", "-u"],
+    &["[c]at", "-u"],
+    &["{cat,-u}"],
+    &["cat", "*"],
+    &["cat", "-?"],
+    &["cat", "-u", "*"],
+    // Quotes, substitutions and operators of a shell.
+    &["'cat'", "-u"],
+    &["\"cat\"", "-u"],
+    &["\\cat", "-u"],
+    &["cat", "'-u'"],
+    &["$0", "-u"],
+    &["cat", "$1"],
+    &["cat", "-u$IFS"],
+    &["cat", "-u;touch ran"],
+    &["cat", "-u;", "touch", "ran"],
+    &["cat", "-u", ";", "touch", "ran"],
+    &["cat", "-u", "&&", "touch", "ran"],
+    &["cat", "-u", "|", "sh"],
+    &["cat", "-u", ">ran"],
+    &["cat", "-u", "&"],
+    &["cat", "-u", "#"],
+    &["cat", "$(touch ran)"],
+    &["cat", "-u", "$(touch ran)"],
+    &["cat", "`touch ran`"],
+    // Programs that start others, and variables.
+    &["sh", "-c", "cat -u"],
+    &["sh", "-c", "touch ran"],
+    &["/bin/sh", "-c", "cat -u"],
+    &["bash", "-c", "cat -u"],
+    &["env", "cat", "-u"],
+    &["env", "-i", "PATH=.", "cat", "-u"],
+    &["nohup", "cat", "-u"],
+    &["exec", "cat", "-u"],
+    &["command", "cat", "-u"],
+    &["busybox", "cat", "-u"],
+    &["touch", "ran"],
+    &["exec-guard", "1", "touch", "ran"],
+    &["/proc/self/exe", "exec-guard", "1", "touch", "ran"],
+    &["PATH=.", "cat", "-u"],
+    &["LD_PRELOAD=./ran.so", "cat", "-u"],
+    &["BASH_ENV=ran", "cat", "-u"],
+    // The words before the `*` of a rule.
+    &["tail"],
+    &["tail", "-c", "1"],
+    &["tail", "-n1"],
+    &["tail", "-N", "1"],
+    &["tail", "-n ", "1"],
+    &["tail", "-n\n", "1"],
+    &["tail", "", "-n", "1"],
+    &["tail", "-q", "-n", "1"],
+    &["tail", "--", "-n", "1"],
+    &["tail", "--lines", "1"],
+    &["tail", "*"],
+    &["tail", "*", "-n"],
+    &["tail -n", "1"],
+    &["tail -n *"],
+    &["-n", "tail"],
+    &["tail ", "-n", "1"],
+    &["./tail", "-n", "1"],
+    &["/usr/bin/tail", "-n", "1"],
+    &["TAIL", "-n", "1"],
+    &["cat", "-n", "1"],
+    &["tail", "-u"],
+];
+
+/// Command lines that are split into words.
+const TYPED: &[&str] = &[
+    "cat -u; touch ran",
+    "cat -u;touch ran",
+    "cat -u && touch ran",
+    "cat -u || touch ran",
+    "cat -u | sh",
+    "cat -u > ran",
+    "cat -u & touch ran",
+    "cat -u\ntouch ran",
+    "cat -u $(touch ran)",
+    "cat `touch ran`",
+    "cat ${IFS}-u",
+    "cat -*",
+    "cat '-u '",
+    "cat -u ''",
+    "'cat -u'",
+    "cat\\ -u",
+    "'' cat -u",
+    "''",
+    "./cat -u",
+    "~/cat -u",
+    "PATH=. cat -u",
+    "env PATH=. cat -u",
+    "sh -c 'cat -u'",
+    "$SHELL -c 'touch ran'",
+    "tail \\-n1",
+    "tail '-n 1'",
+    "'tail -n' 1",
+];
+
+#[test]
+fn a_permitted_command_is_not_taken_from_the_directory_that_its_peer_may_write_to() {
+    let stage = Stage::new(r#"exec="cat -u",exec="tail -n 1""#);
+    stage.client.write("cat", RUN);
+    fs::set_permissions(stage.client.path("cat"), Permissions::from_mode(0o755)).unwrap();
+    stage.client.make_dir("links");
+    symlink(stage.server.path("cat"), stage.client.path("links/tail")).unwrap();
+    for words in [&["cat", "127.0.0.1:"][..], &["-a", "links/", "127.0.0.1:"]] {
+        let arguments = [&["cp"], words].concat();
+        stage.client.run(stage.connected(&arguments)).expect(0);
+    }
+    let [program, link] = ["cat", "tail"].map(|name| stage.server.path(name));
+    assert!(program.metadata().unwrap().mode() & 0o111 != 0 && link.is_symlink());
+    for words in [&["cat", "-u"][..], &["tail", "-n", "1"]] {
+        let (outcome, output) = stage.exec(words, b"x".to_vec());
+        outcome.expect(0);
+        assert_eq!(output, b"x", "{words:?}");
+    }
+    assert!(!stage.server.has("ran"));
+}
+
+#[test]
+fn variables_of_the_client_do_not_reach_a_command() {
+    let stage = Stage::new("exec=env");
+    let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.args(stage.arguments(&["env"]));
+    let names = [
+        "PATH",
+        "NICSTRIPE_PEER",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "IFS",
+        "ENV",
+    ];
+    for name in names
+        .iter()
+        .chain(&["BASH_ENV", "SHELLOPTS", "TMPDIR", "OTHER"])
+    {
+        command.env(name, "/evil");
+    }
+    let (outcome, output) = Process::spawn_fed(command, Vec::new()).finish_raw();
     outcome.expect(0);
-    assert_eq!(output, b"x");
+    let text = String::from_utf8(output).unwrap();
+    assert!(!text.contains("evil"), "{text}");
+    assert!(text.contains("NICSTRIPE_PEER=laptop\n") && text.contains("PATH=/usr/local/sbin:"));
 }
 
 #[test]

@@ -14,6 +14,8 @@ mod crashes_at_random;
 #[cfg(target_os = "linux")]
 mod odd_disks;
 #[cfg(target_os = "linux")]
+mod recipes;
+#[cfg(target_os = "linux")]
 mod service;
 #[cfg(target_os = "linux")]
 mod terminal;
@@ -42,6 +44,7 @@ fn trials() -> Vec<Trial> {
     let groups: &[Group] = &[
         (crashes_at_random::TESTS, none),
         (odd_disks::TESTS, odd_disks::obstacle),
+        (recipes::TESTS, none),
         (service::TESTS, none),
         (terminal::TESTS, terminal::obstacle),
         (threads::TESTS, none),

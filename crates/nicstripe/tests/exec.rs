@@ -138,12 +138,12 @@ impl Stage {
     /// Runs a command with this input. Returns its status, output and error output.
     async fn run(
         &self,
-        words: &[&str],
+        words: &[impl AsRef<[u8]>],
         input: &[u8],
     ) -> (Result<ExitStatus, Error>, Vec<u8>, Vec<u8>) {
         let (stdout, mut output) = duplex(1 << 20);
         let (stderr, mut errors) = duplex(1 << 20);
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         let input = io::Cursor::new(input.to_vec());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let run = self.client.exec(words, input, stdout, stderr);
@@ -205,9 +205,58 @@ async fn only_what_the_line_permits_is_started() {
     assert!(stage.run(&["cat", "-u", "x"], b"").await.0.is_ok());
     let error = stage.run(&["unstartable"], b"").await.0.unwrap_err();
     assert!(nicstripe::chain(&error).contains("start"), "{error:?}");
-    for words in [&[][..], &[""], &["cat", "a\0b"]] {
-        assert!(matches!(stage.run(words, b"").await.0, Err(Error::File(_))));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn words_with_nul_and_words_that_only_look_alike_start_nothing() {
+    let stage = Stage::new(r#"exec="cat -u",exec="tail -n *""#).await;
+    let (long, many) = (vec![b'a'; 1 << 16], vec![b"cat".as_slice(); 4097]);
+    let invalid: &[&[&[u8]]] = &[
+        &[],
+        &[b""],
+        &[b"", b"cat", b"-u"],
+        &[b"\0"],
+        &[b"cat\0", b"-u"],
+        &[b"\0cat", b"-u"],
+        &[b"cat", b"-u\0"],
+        &[b"cat", b"-u\0id"],
+        &[b"cat", b"\0-u"],
+        &[b"cat", b"-u", b"\0"],
+        &[b"cat\0-u"],
+        &[b"cat\0-u\0id"],
+        &[b"tail", b"-n", b"1\0"],
+        &[b"cat", b"-u", &long],
+        &[b"tail", b"-n", &long],
+        &many,
+    ];
+    for &words in invalid {
+        let error = stage.run(words, b"").await.0.unwrap_err();
+        assert!(matches!(error, Error::File(_)), "{words:?}: {error:?}");
     }
+    let others: &[&[&[u8]]] = &[
+        &[b"cat\xff", b"-u"],
+        &[b"cat", b"-u\xff"],
+        &[b"\xc3at", b"-u"],
+        // The letter "a" and the hyphen in two bytes, which UTF-8 forbids.
+        &[b"c\xc1\xa1t", b"-u"],
+        &[b"cat", b"\xc0\xadu"],
+        // NUL in two bytes.
+        &[b"cat\xc0\x80", b"-u"],
+        &[b"cat", b"-u\x7f"],
+        &[b"cat", b"-u\x08"],
+        &[b"cat", b"-u\x1b[A"],
+        &[b"tail\xff", b"-n", b"1"],
+        &[b"tail", b"-n\xff", b"1"],
+        &many[..4096],
+    ];
+    for &words in others {
+        let error = stage.run(words, b"").await.0.unwrap_err();
+        let code = error.fail_code();
+        assert_eq!(code, Some(FailCode::Refused), "{words:?}: {error:?}");
+    }
+    assert!(stage.tasks.started.lock().unwrap().is_empty());
+    assert!(stage.run(&["cat", "-u"], b"").await.0.is_ok());
     stage.end().await;
 }
 

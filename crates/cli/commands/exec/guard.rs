@@ -2,11 +2,12 @@
 //! and kills the command's process group when the daemon's process has gone, however it ended.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::OpenOptions,
     io,
     os::unix::process::ExitStatusExt as _,
-    process::{Command, ExitCode},
+    path::Path,
+    process::{Child, Command, ExitCode},
     thread,
 };
 
@@ -35,7 +36,7 @@ pub(crate) fn main() -> Option<ExitCode> {
 
 fn guard(parent: Pid, words: &[OsString]) -> ExitCode {
     thread::spawn(move || end_with(parent));
-    let mut child = match Command::new(&words[0]).args(&words[1..]).spawn() {
+    let mut child = match start(words) {
         Ok(child) => child,
         Err(error) => {
             eprintln!("nicstripe: {}: {error}", words[0].display());
@@ -62,6 +63,19 @@ fn guard(parent: Pid, words: &[OsString]) -> ExitCode {
     }
 }
 
+/// Starts the command, which is searched in PATH. `sftp-server` is also searched where packages of
+/// OpenSSH install it.
+fn start(words: &[OsString]) -> io::Result<Child> {
+    let named = |program: &OsStr| Command::new(program).args(&words[1..]).spawn();
+    named(&words[0]).or_else(|error| {
+        let is_elsewhere = error.kind() == io::ErrorKind::NotFound && words[0] == SFTP_SERVER;
+        let mut folders = SFTP_FOLDERS.iter().filter(|_| is_elsewhere);
+        let started =
+            folders.find_map(|folder| named(Path::new(folder).join(SFTP_SERVER).as_os_str()).ok());
+        started.ok_or(error)
+    })
+}
+
 /// Waits for the end of the daemon's process, then kills the process group.
 fn end_with(parent: Pid) {
     if let Ok(process) = pidfd_open(parent, PidfdFlags::empty()) {
@@ -73,3 +87,14 @@ fn end_with(parent: Pid) {
     }
     let _ = kill_process_group(getpgrp(), Signal::KILL);
 }
+
+/// Program of the subsystem `sftp`.
+pub(crate) const SFTP_SERVER: &str = "sftp-server";
+
+/// Folders of [`SFTP_SERVER`] outside PATH: those of Debian and Ubuntu, Fedora, Arch and Alpine.
+const SFTP_FOLDERS: &[&str] = &[
+    "/usr/lib/openssh",
+    "/usr/libexec/openssh",
+    "/usr/lib/ssh",
+    "/usr/libexec",
+];

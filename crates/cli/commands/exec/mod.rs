@@ -5,7 +5,7 @@ pub(crate) mod guard;
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt as _};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use nicstripe::{Client, Error, FailCode, trust::ExecRule};
 
 use crate::{
@@ -21,10 +21,13 @@ use crate::{
 /// For example: zfs send tank/a@now | nicstripe exec nas -- zfs recv -s tank/b. The daemon on PEER
 /// runs only what its peers file allows this machine (exec=); USER@HOST runs it through ssh. After
 /// -- the words are passed as they are. Without it they are read once more like those of ssh, with
-/// quotes and backslashes, but by no shell: so it can replace ssh in rsync -e, BORG_RSH and
-/// GIT_SSH_COMMAND.
+/// quotes and backslashes, but by no shell: so it can replace ssh in rsync -e, BORG_RSH,
+/// GIT_SSH_COMMAND and scp -S.
 #[derive(Debug, Args)]
-#[command(mut_arg("timeout", |timeout| timeout.default_value("60s")))]
+#[command(
+    mut_arg("timeout", |timeout| timeout.default_value("60s")),
+    mut_arg("port", |port| port.short_alias('p'))
+)]
 pub(crate) struct Exec {
     /// User to log in as through ssh, as in ssh
     #[arg(short = 'l', value_name = "USER")]
@@ -33,6 +36,14 @@ pub(crate) struct Exec {
     /// Ignored, for programs that start ssh
     #[arg(short = 'o', value_name = "OPTION")]
     ssh_options: Vec<String>,
+
+    /// Ignored like -o, and -a, -C, -q, -T, -v too
+    #[arg(short = 'x', short_aliases = ['a', 'C', 'q', 'T', 'v'], action = ArgAction::Count)]
+    ssh_flags: u8,
+
+    /// The command is the name of a subsystem, as in ssh: sftp runs sftp-server there
+    #[arg(short = 's')]
+    is_subsystem: bool,
 
     #[command(flatten)]
     connect: ConnectArgs,
@@ -79,6 +90,12 @@ impl Exec {
 
     /// Returns the words of the command.
     fn command(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        if self.is_subsystem {
+            return match &self.words[..] {
+                [name] if name == "sftp" => Ok(vec![guard::SFTP_SERVER.into()]),
+                _ => Err(ExecError::Subsystem.into()),
+            };
+        }
         if self.are_exact() {
             let words = self.words.iter().cloned().map(OsString::into_vec);
             return Ok(words.collect());
@@ -147,6 +164,8 @@ enum ExecError {
         "the command cannot be split into words: expected closed quotes and UTF-8, or -- before it"
     )]
     Words,
+    #[error("no such subsystem: expected -s PEER sftp")]
+    Subsystem,
     /// The command has no exit status. Running it again may not be what its user wants.
     #[error("{1}")]
     Lost(Exit, String),
@@ -162,7 +181,7 @@ enum ExecError {
 impl CommandError for ExecError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Missing | Self::Words => Exit::Usage,
+            Self::Missing | Self::Words | Self::Subsystem => Exit::Usage,
             Self::Lost(exit, _) => *exit,
             Self::Refused { .. } => Exit::Refused,
         }

@@ -8,7 +8,10 @@ use nicstripe_proto::{
     PathError, Request, Role, TransferId,
     frame::MAX_CONTROL,
     grid::MOST_SIZE,
-    message::{Accept, End, MOST_SOURCES, OfferKind, OpenTunnels, TreeBody, TreeSource},
+    message::{
+        Accept, End, Exec, MOST_SOURCES, MOST_WORD_BYTES, MOST_WORDS, OfferKind, OpenTunnels,
+        TreeBody, TreeSource, Word,
+    },
     tree::{EntryFailure, EntryId, TreeMessage},
 };
 use nicstripe_sim::Rng;
@@ -444,4 +447,45 @@ fn a_mux_needs_two_new_numbers_and_a_daemon() {
     victim.say(mux(7, 8)).unwrap();
     victim.is_healthy();
     Victim::new(Role::Client).refuses(mux(1, 2), "Unexpected");
+}
+
+#[test]
+fn a_command_needs_four_new_numbers_words_without_nul_and_a_daemon() {
+    let exec = |first, words: &[&[u8]]| {
+        Message::Exec(Exec {
+            first: TransferId(first),
+            words: words.iter().map(|word| Word(word.to_vec())).collect(),
+        })
+    };
+    let id: &[&[u8]] = &[b"id"];
+    let mut victim = Victim::new(Role::Daemon);
+    victim.say(exec(3, id)).unwrap();
+    assert_eq!(victim.events().len(), 4);
+    for wrong in [exec(3, id), exec(6, id), exec(0, id)] {
+        victim.refuses(wrong, "Transfer");
+    }
+    let (long, many) = (
+        vec![b'a'; MOST_WORD_BYTES],
+        vec![b"a".as_slice(); MOST_WORDS + 1],
+    );
+    let wrong: [(u32, &[&[u8]]); 12] = [
+        (7, &[]),
+        (7, &[b""]),
+        (7, &[b"", b"id"]),
+        (7, &[b"\0"]),
+        (7, &[b"id\0"]),
+        (7, &[b"\0id"]),
+        (7, &[b"id", b"-u\0"]),
+        (7, &[b"id", b"\0", b"-u"]),
+        (7, &[&long]),
+        (7, &many),
+        (u32::MAX - 2, id),
+        (u32::MAX, id),
+    ];
+    for (first, words) in wrong {
+        victim.refuses(exec(first, words), "Unexpected");
+    }
+    victim.say(exec(7, id)).unwrap();
+    victim.is_healthy();
+    Victim::new(Role::Client).refuses(exec(1, id), "Unexpected");
 }

@@ -9,14 +9,15 @@ use nicstripe_proto::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
     sync::oneshot,
+    time::timeout,
 };
 
 use super::handle::Client;
 use crate::{
     file::FileError,
-    report::error::Error,
+    report::{error::Error, event::Awaited},
     session::{
-        Command, Input, Outcome, SessionHandle, Starter, Tally,
+        Command, Input, NOTICE, Outcome, SessionHandle, Starter, Tally,
         kind::{
             Kind,
             exec::{ByteSink, ByteSource},
@@ -38,7 +39,9 @@ impl Client {
     ///
     /// [`Error::Peer`] with [`FailCode::Refused`](crate::FailCode::Refused) if the daemon's line for
     /// this key does not permit the command (`exec=`); [`Error::Unsupported`] if the daemon runs no
-    /// commands; the daemon cannot be reached, or is lost; an output cannot be written.
+    /// commands; [`Error::Stalled`] if it does not answer the request for the client's patience, at
+    /// least 10 s, and 10 s more; the daemon cannot be reached, or is lost; an output cannot be
+    /// written.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -64,6 +67,7 @@ impl Client {
             return Err(lost());
         };
         let (status, told) = tokio::io::duplex(STATUS);
+        let (tell, offered) = oneshot::channel();
         let (starts, running) = {
             let mut numbers = self.inner.numbers.lock();
             let exec = Exec {
@@ -78,7 +82,7 @@ impl Client {
             let kinds: [Box<dyn Kind>; 4] = [
                 Box::new(ByteSink::output(Box::new(stdout))),
                 Box::new(ByteSink::output(Box::new(stderr))),
-                Box::new(ByteSink::output(Box::new(status))),
+                Box::new(ByteSink::output(Box::new(status)).telling(tell)),
                 Box::new(ByteSource::input(Box::new(stdin), exec)),
             ];
             // The request comes last, when its outputs are expected.
@@ -114,11 +118,29 @@ impl Client {
             let _ = told.take(STATUS as u64).read_to_end(&mut batch).await;
             Ok::<_, Error>(batch)
         };
-        let (batch, ..) = tokio::try_join!(read, ended(status), ended(stdout), ended(stderr))?;
+        let answered = self.offered(offered);
+        let (batch, ..) =
+            tokio::try_join!(read, answered, ended(status), ended(stdout), ended(stderr))?;
         ExitStatus::decode(&batch).ok_or_else(|| {
             let text = "it sent no exit status".to_owned();
             Error::peer(&self.inner.host, FailCode::Protocol, text)
         })
+    }
+
+    /// Waits until the daemon has offered a stream of the command, or the stream has failed. The
+    /// command may then be silent for any time.
+    async fn offered(&self, offered: oneshot::Receiver<()>) -> Result<(), Error> {
+        // All links may be lost once meanwhile.
+        let patience = self.inner.settings.session.patience.max(NOTICE);
+        let waited = patience.saturating_add(NOTICE);
+        match timeout(waited, offered).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Stalled {
+                host: self.inner.host.clone(),
+                awaited: Awaited::Answer,
+                waited,
+            }),
+        }
     }
 }
 
@@ -148,8 +170,9 @@ impl Drop for Running {
 }
 
 fn invalid() -> Error {
-    let cause =
-        io::Error::other("expected a program and arguments without NUL, at most 4096 words");
+    let cause = io::Error::other(
+        "expected a program and arguments without NUL, 4096 words and 64 KB at most",
+    );
     let error = FileError::new("run", "the command", cause);
     error.with_code(FailCode::Refused).into()
 }

@@ -24,7 +24,8 @@ impl DialTarget {
 
     /// Returns the absolute path of the socket file; `None` for a host and port.
     pub fn socket_file(&self) -> Option<&Path> {
-        self.0.strip_prefix(UNIX).map(Path::new)
+        let path = self.0.strip_prefix(UNIX)?;
+        path.starts_with('/').then(|| Path::new(path))
     }
 }
 

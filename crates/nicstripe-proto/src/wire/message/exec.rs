@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::id::TransferId;
+use crate::{id::TransferId, wire::frame::MAX_CONTROL};
 
 /// Client's request to run a command. Body of [`crate::Message::Exec`].
 ///
@@ -15,7 +15,8 @@ pub struct Exec {
     /// separate offer. The other three need no separate request.
     #[n(0)]
     pub first: TransferId,
-    /// Program and arguments: 1 to [`MOST_WORDS`] words without NUL, the first not empty.
+    /// Program and arguments: 1 to [`MOST_WORDS`] words without NUL, the first not empty. Together
+    /// at most [`MOST_WORD_BYTES`] bytes, with 3 more for each word.
     #[n(1)]
     pub words: Vec<Word>,
 }
@@ -28,6 +29,13 @@ pub struct Word(#[cbor(n(0), with = "minicbor::bytes")] pub Vec<u8>);
 /// Maximum number of words of a command.
 pub const MOST_WORDS: usize = 4096;
 
+/// Maximum number of bytes of a command's words, with 3 more for each. This leaves 64 bytes of a
+/// control message for the rest of the request, which needs at most 15.
+pub const MOST_WORD_BYTES: usize = MAX_CONTROL - 64;
+
+/// Maximum number of bytes that encode the length of a word.
+const WORD_HEAD: usize = 3;
+
 impl Exec {
     /// Returns the IDs of the transfers of input, output, error output and status; `None` if there
     /// are not so many.
@@ -39,10 +47,11 @@ impl Exec {
 
     /// Returns true if the words can be a command.
     pub fn is_valid(&self) -> bool {
-        let mut words = self.words.iter();
+        let bytes = self.words.iter().map(|word| WORD_HEAD + word.0.len());
         (1..=MOST_WORDS).contains(&self.words.len())
             && !self.words[0].0.is_empty()
-            && !words.any(|word| word.0.contains(&0))
+            && bytes.sum::<usize>() <= MOST_WORD_BYTES
+            && !self.words.iter().any(|word| word.0.contains(&0))
     }
 }
 

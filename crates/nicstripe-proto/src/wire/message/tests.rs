@@ -950,3 +950,23 @@ fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message(
     let len = minicbor::to_vec(message).unwrap().len();
     assert!(len <= crate::wire::frame::MAX_CONTROL, "{len}");
 }
+
+#[test]
+fn the_longest_commands_fit_into_one_message() {
+    let command = |words: usize, len: usize| Exec {
+        first: TransferId(u32::MAX - 3),
+        words: vec![Word(vec![b'a'; len]); words],
+    };
+    for (words, len) in [(1, MOST_WORD_BYTES - 3), (MOST_WORDS, 12), (200, 324)] {
+        let longest = command(words, len);
+        assert!(longest.is_valid(), "{words}");
+        assert!(!command(words, len + 1).is_valid(), "{words}");
+        let message = minicbor::to_vec(Message::Exec(longest)).unwrap();
+        assert!(
+            message.len() <= crate::wire::frame::MAX_CONTROL,
+            "{words}: {}",
+            message.len()
+        );
+    }
+    assert!(!command(MOST_WORDS + 1, 1).is_valid());
+}

@@ -7,6 +7,7 @@
 
 mod benches;
 mod clients;
+mod commands;
 mod crowds;
 mod middle;
 mod objects;

@@ -34,6 +34,8 @@ pub(super) struct Peer {
     decoder: Decoder,
     frames: VecDeque<Frame>,
     pub(super) chunks: u64,
+    /// Number of data frames that the other end permits on this connection.
+    pub(super) credit: u64,
     seq: u64,
 }
 
@@ -78,6 +80,7 @@ impl Peer {
             decoder: Decoder::new(),
             frames: VecDeque::new(),
             chunks: 0,
+            credit: 0,
             seq: 0,
         }
     }
@@ -211,6 +214,9 @@ impl Peer {
     async fn receive(&mut self) -> Result<Frame, StreamEnd> {
         loop {
             if let Some(frame) = self.frames.pop_front() {
+                if let Frame::Credit { frames } = frame {
+                    self.credit = frames;
+                }
                 return Ok(frame);
             }
             self.tls.ready(true, false).await?;

@@ -152,7 +152,7 @@ pub(super) async fn against(
 }
 
 /// Like `against`, with another answer to each hello. Returns the client's result.
-async fn answering<T>(
+pub(super) async fn answering<T>(
     answer: Frame,
     evil: impl AsyncFn(&mut Peer) + Send + 'static,
     calls: impl AsyncFnOnce(Client) -> Result<T, Error>,

@@ -5,7 +5,7 @@ use std::{future::poll_fn, io, pin::Pin, task::Poll};
 use nicstripe_proto::{Offer, TransferId, frame::MAX_PAYLOAD, message::Exec};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
-    sync::mpsc,
+    sync::{mpsc, oneshot},
 };
 
 use super::{
@@ -139,6 +139,8 @@ pub(crate) struct ByteSink {
     writer: Option<Writer>,
     /// Client: true, since the daemon offers the stream.
     is_offered: bool,
+    /// Client: told once the daemon has offered the stream.
+    offered: Option<oneshot::Sender<()>>,
     /// The reorder buffer bounds the number of chunks in this channel. `None` is the end.
     chunks: Option<mpsc::UnboundedSender<Option<ChunkBuffer>>>,
 }
@@ -149,6 +151,7 @@ impl ByteSink {
         Self {
             writer: Some(writer),
             is_offered: false,
+            offered: None,
             chunks: None,
         }
     }
@@ -159,6 +162,12 @@ impl ByteSink {
             is_offered: true,
             ..Self::announced(writer)
         }
+    }
+
+    /// Sends to `offered` once the daemon has offered the stream.
+    pub(crate) fn telling(mut self, offered: oneshot::Sender<()>) -> Self {
+        self.offered = Some(offered);
+        self
     }
 
     fn start(&mut self, at: &mut Scope<'_>) {
@@ -187,6 +196,10 @@ impl Kind for ByteSink {
 
     fn on_offered(&mut self, offer: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
         check_batches(offer, true)?;
+        if let Some(offered) = self.offered.take() {
+            // Fails if the caller has gone, which cancels the transfer.
+            let _ = offered.send(());
+        }
         self.start(at);
         Ok(())
     }
