@@ -109,6 +109,8 @@ impl Player<'_> {
                 let bytes = vec![7; len];
                 loop {
                     self.batch(stream, &bytes).await?;
+                    // The client's call is polled by the same task.
+                    tokio::task::yield_now().await;
                 }
             }
             Step::Wait => Err(self.peer.end().await),
