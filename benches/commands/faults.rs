@@ -283,7 +283,7 @@ const SIZE: u64 = 64 << 20;
 
 /// Time in which faults strike in milliseconds: that of a round over two gigabit cables, 640 MiB in
 /// each direction.
-const LASTS_MS: u64 = 3000;
+const LASTS_MS: u64 = 2000;
 
 /// Time in which all commands of a round must end.
 const LONGEST: Duration = Duration::from_secs(90);

@@ -18,7 +18,8 @@ use crate::hosts::{MIB, Rights, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     a_connection_through_forward_survives_one_of_two_cables,
-    a_connection_through_forward_uses_both_cables
+    a_connection_through_forward_uses_both_cables,
+    a_connection_outlasts_an_outage_just_after_another_program_of_its_machine_began
 ];
 
 /// Lab with a TCP service on host B, and a local port on host A that is forwarded to the service.
@@ -27,7 +28,10 @@ struct Stage {
     /// Number of bytes that the service and its client have received so far.
     got: Arc<AtomicUsize>,
     port: SocketAddr,
-    _sides: [Side; 2],
+    /// Arguments of `forward` that gave the port.
+    arguments: Vec<String>,
+    client: Side,
+    _server: Side,
     _daemon: Daemon,
     _forward: Process,
 }
@@ -44,22 +48,18 @@ impl Stage {
         client.trust(&server, "b", "");
         server.trust(&client, "a", &format!("dial={target}"));
         let daemon = Daemon::start(&server, &[]);
-        let port = daemon.port.to_string();
-        let forward = client.start([
-            "forward",
-            "-P",
-            &port,
-            "-L",
-            &format!("0:{target}"),
-            "10.77.1.2",
-        ]);
+        let (port, forward) = (daemon.port.to_string(), format!("0:{target}"));
+        let arguments = ["forward", "-P", &port, "-L", &forward, "10.77.1.2"].map(String::from);
+        let forward = client.start(&arguments);
         let line = forward.await_stderr("forwarding 127.0.0.1:");
         let port = line.split(' ').nth(1).unwrap().parse().unwrap();
         Self {
             lab,
             got,
             port,
-            _sides: [client, server],
+            arguments: arguments.to_vec(),
+            client,
+            _server: server,
             _daemon: daemon,
             _forward: forward,
         }
@@ -171,6 +171,30 @@ fn a_connection_through_forward_uses_both_cables() {
             "cable {cable} carried {carried} bytes"
         );
     }
+}
+
+fn a_connection_outlasts_an_outage_just_after_another_program_of_its_machine_began() {
+    let stage = Stage::new(LinkSpec::mbit(200));
+    let mut tcp = stage.connect();
+    tcp.write_all(b"before").unwrap();
+    stage.await_got(6);
+    let other = stage.client.start(&stage.arguments);
+    other.await_stderr("forwarding 127.0.0.1:");
+    // The daemon watches for 5 s whether the new session replaces the first.
+    for sent in 7..=20 {
+        tcp.write_all(b".").unwrap();
+        stage.await_got(sent);
+        thread::sleep(Duration::from_millis(100));
+    }
+    (0..2).for_each(|cable| stage.lab.cut(cable).unwrap());
+    thread::sleep(Duration::from_secs(5));
+    (0..2).for_each(|cable| stage.lab.heal(cable).unwrap());
+    tcp.write_all(b"after").unwrap();
+    tcp.shutdown(Shutdown::Write).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = Vec::new();
+    tcp.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"before..............after");
 }
 
 /// Bytes sent in each direction. At 200 Mbit/s, this takes longer than the period of silence after

@@ -475,13 +475,25 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
 }
 
 /// Ends the earlier sessions of a peer that has started a new one, as soon as they have no
-/// connection. Their host routes and files are thus free before the session timeout. A client that
-/// still uses such a session continues with a new one.
+/// connection. Their host routes and files are thus free before the session timeout.
+///
+/// A session that is still heard belongs to another program of the peer, which needs it after an
+/// outage: a copy would continue with a new session, but a command would end.
 async fn replace(earlier: Vec<SessionHandle>) {
     let started_at = Instant::now();
+    // Reads what a killed program had sent before the new one started.
+    tokio::time::sleep(SILENCE_PAUSE).await;
+    end_idle(&earlier, |_| true).await;
+    earlier.iter().for_each(|session| session.forget_heard());
     while started_at.elapsed() < SILENCE_TIMEOUT {
         tokio::time::sleep(SILENCE_PAUSE).await;
-        for session in earlier.iter().filter(|session| session.is_idle()) {
+        end_idle(&earlier, |session| !session.is_heard()).await;
+    }
+}
+
+async fn end_idle(sessions: &[SessionHandle], may_end: impl Fn(&SessionHandle) -> bool) {
+    for session in sessions {
+        if session.is_idle() && may_end(session) {
             session.command(Command::EndIfIdle).await;
         }
     }

@@ -284,6 +284,9 @@ impl Driver {
     }
 
     fn on_stream(&mut self, path: PathId, event: StreamEvent, now: Instant) {
+        if !matches!(event, StreamEvent::Flushed(_) | StreamEvent::Ended(_)) {
+            self.signals.set_heard();
+        }
         match event {
             StreamEvent::Heard => self.session.handle_heard(path, now),
             StreamEvent::Frame(frame) => {

@@ -198,6 +198,8 @@ impl Deref for SessionHandle {
 pub(crate) struct SessionSignals {
     /// True if any path of the session is connected.
     is_connected: Arc<AtomicBool>,
+    /// True if anything has arrived since [`forget_heard`](Self::forget_heard).
+    is_heard: Arc<AtomicBool>,
     /// Tracker of new connections that the session has not received yet.
     arriving: TaskTracker,
     /// Cancelled when the session has ended and released its files.
@@ -223,6 +225,22 @@ impl SessionSignals {
 
     pub(super) fn set_connected(&self, is_connected: bool) {
         self.is_connected.store(is_connected, Ordering::Release);
+    }
+
+    pub(super) fn set_heard(&self) {
+        // Read first: a write takes the cache line from other processors.
+        if !self.is_heard() {
+            self.is_heard.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if anything has arrived since [`forget_heard`](Self::forget_heard).
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn forget_heard(&self) {
+        self.is_heard.store(false, Ordering::Relaxed);
     }
 
     /// Returns true if the session has no connection and none is being passed to it.

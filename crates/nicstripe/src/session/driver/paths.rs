@@ -166,7 +166,11 @@ impl Driver {
         ) {
             // The daemon has restarted and forgotten the session. The owner creates a new one.
             let host = self.config.host.clone();
-            self.give_up(Error::Ended { host, why: reason });
+            let why = match error {
+                Error::Refused { why, .. } => why,
+                _ => reason,
+            };
+            self.give_up(Error::Ended { host, why });
         } else {
             let state = if first {
                 LinkState::LeftOut(reason.clone())

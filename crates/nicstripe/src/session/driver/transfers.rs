@@ -363,7 +363,11 @@ impl Driver {
     /// session.
     pub(super) fn give_up(&mut self, error: Error) {
         self.closing = Some(CloseCode::Cancelled);
-        let (host, why) = (self.config.host.clone(), crate::text::chain(&error));
+        let host = self.config.host.clone();
+        let why = match &error {
+            Error::Ended { why, .. } => why.clone(),
+            error => crate::text::chain(error),
+        };
         let mut error = Some(error);
         Self::end_waiting(&mut self.running, &mut self.asks, || {
             error.take().unwrap_or_else(|| Error::ended(&host, &why))
