@@ -1,6 +1,6 @@
 //! Commands at a peer over shaped cables: rates of `nicstripe exec`, and faults at random moments.
 //!
-//! `cargo bench --bench commands -- --case out,in,rsync,kill-client,kill-daemon,kill-command,cut,stop
+//! `cargo bench --bench commands -- --case out,in,rsync,borg,kill-client,kill-daemon,kill-command,cut,stop
 //! --size 2G --runs 3 --links 2 --attempts 100 --seed 1`
 //!
 //! | case | measured |
@@ -8,6 +8,7 @@
 //! | out | `exec PEER -- dd if=FILE` into a file here |
 //! | in | `exec PEER -- dd of=FILE` from a file here |
 //! | rsync | `rsync -e 'nicstripe exec'` over all cables, and `rsync -e ssh` over the first one |
+//! | borg | `borg create --rsh 'nicstripe exec'` and `--rsh ssh` likewise, without compression and encryption |
 //! | kill-client, kill-daemon, kill-command | SIGKILL of the client, of the daemon (which is started again), of the command |
 //! | cut | both cables are cut for 5 s |
 //! | stop | client, daemon and command in turn get no CPU for 20 s (SIGSTOP) |
@@ -35,7 +36,7 @@ struct Arguments {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "out,in,rsync,kill-client,kill-daemon,kill-command,cut,stop"
+        default_value = "out,in,rsync,borg,kill-client,kill-daemon,kill-command,cut,stop"
     )]
     case: Vec<Case>,
 
@@ -65,6 +66,7 @@ enum Case {
     Out,
     In,
     Rsync,
+    Borg,
     KillClient,
     KillDaemon,
     KillCommand,
@@ -80,7 +82,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     let (rates, faults): (Vec<Case>, Vec<Case>) = arguments
         .case
         .iter()
-        .partition(|case| matches!(case, Case::Out | Case::In | Case::Rsync));
+        .partition(|case| matches!(case, Case::Out | Case::In | Case::Rsync | Case::Borg));
     println!("{}", circumstances(&[Contender::Nicstripe]));
     if !rates.is_empty() {
         println!("\n{}", rates::bench(&arguments, &rates)?);

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -27,6 +28,7 @@ pub(crate) fn bench(arguments: &Arguments, cases: &[Case]) -> Result<Table> {
         .iter()
         .flat_map(|case| match case {
             Case::Rsync => vec![Way::Rsync, Way::RsyncOverSsh],
+            Case::Borg => vec![Way::Borg, Way::BorgOverSsh],
             Case::Out => vec![Way::Out],
             _ => vec![Way::In],
         })
@@ -64,6 +66,8 @@ enum Way {
     In,
     Rsync,
     RsyncOverSsh,
+    Borg,
+    BorgOverSsh,
 }
 
 impl Way {
@@ -73,14 +77,16 @@ impl Way {
             Self::In => "exec PEER -- dd of=FILE",
             Self::Rsync => "rsync -e 'nicstripe exec'",
             Self::RsyncOverSsh => "rsync -e ssh, one cable",
+            Self::Borg => "borg create --rsh 'nicstripe exec'",
+            Self::BorgOverSsh => "borg create --rsh ssh, one cable",
         }
     }
 
     fn bar(self) -> &'static str {
         match self {
             Self::Out | Self::In => "≥ 98",
-            Self::Rsync => "≥ 1.9 × ssh",
-            Self::RsyncOverSsh => "",
+            Self::Rsync | Self::Borg => "≥ 1.9 × ssh",
+            Self::RsyncOverSsh | Self::BorgOverSsh => "",
         }
     }
 
@@ -93,6 +99,9 @@ impl Way {
         sample.move_to(&place.files(from))?;
         let received = place.files(from.peer()).join("received.bin");
         let ballast = place.ballast(sample.size)?;
+        if matches!(self, Self::Borg | Self::BorgOverSsh) {
+            init(place)?;
+        }
         let stage = Stage::build(cables, place, Contender::Nicstripe)?;
         let limit = Duration::from_secs(60) + Duration::from_secs(sample.size >> 24);
         let peer = stage.lab.address(Host::B, 0).to_string();
@@ -128,7 +137,25 @@ impl Way {
                 rsync.arg(&sample.path).arg(target);
                 stage.measure(rsync, limit)
             }
+            Self::Borg => {
+                let shell = format!("{} exec", program());
+                let mut borg = borg(stage.lab.command(Host::A, "borg"), place);
+                borg.env("NICSTRIPE_HOME", place.home(Host::A).config());
+                create(borg, &shell, &format!("ssh://{peer}/./repository"), sample)
+                    .and_then(|borg| stage.measure(borg, limit))
+            }
+            Self::BorgOverSsh => {
+                let (sshd, _daemon) = sshd(&stage.lab, place)?;
+                let repository = place.files(Host::B).join("repository");
+                let url = format!("ssh://root@{peer}{}", repository.display());
+                let borg = borg(stage.lab.command(Host::A, "borg"), place);
+                create(borg, &sshd.client(), &url, sample)
+                    .and_then(|borg| stage.measure(borg, limit))
+            }
         }?;
+        if matches!(self, Self::Borg | Self::BorgOverSsh) {
+            extract(place, &received)?;
+        }
         drop(ballast);
         sample.check(&received)?;
         fs::remove_file(received)?;
@@ -141,6 +168,54 @@ fn rsync(lab: &Lab, shell: &str) -> Command {
     let mut command = lab.command(Host::A, "rsync");
     command.args(["--whole-file", "--inplace", "-e", shell]);
     command
+}
+
+/// Gives borg folders of its own, and answers its questions.
+fn borg(mut command: Command, place: &Place) -> Command {
+    command
+        .env("BORG_BASE_DIR", place.logs())
+        .env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes")
+        .env("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes");
+    command
+}
+
+/// Returns the command that stores the sample in the repository at host B.
+fn create(mut command: Command, shell: &str, url: &str, sample: &Sample) -> Result<Command> {
+    let folder = sample.path.parent().ok_or("a sample has a folder")?;
+    command
+        .current_dir(folder)
+        .args(["create", "-C", "none", "--rsh", shell])
+        .arg(format!("{url}::sample"))
+        .arg(sample.name()?);
+    Ok(command)
+}
+
+/// Makes an empty repository on host B.
+fn init(place: &Place) -> Result<()> {
+    let mut init = borg(Command::new("borg"), place);
+    let status = init
+        .current_dir(place.files(Host::B))
+        .args(["init", "-e", "none", "repository"])
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("borg init failed: {status}").into()),
+    }
+}
+
+/// Extracts the sample from the repository on host B, and removes that.
+fn extract(place: &Place, to: &Path) -> Result<()> {
+    let folder = place.files(Host::B);
+    let mut extract = borg(Command::new("borg"), place);
+    let status = extract
+        .current_dir(&folder)
+        .args(["extract", "repository::sample"])
+        .status()?;
+    if !status.success() {
+        return Err(format!("borg extract failed: {status}").into());
+    }
+    fs::rename(folder.join("sample.bin"), to)?;
+    Ok(fs::remove_dir_all(folder.join("repository"))?)
 }
 
 /// Starts an sshd on host B.
