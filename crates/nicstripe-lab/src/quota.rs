@@ -83,6 +83,12 @@ impl CpuQuota {
         move_to(pid, &self.folder).map_err(LabError::refused(action))
     }
 
+    /// Returns the file into which a process writes its ID to enter the group, as
+    /// [`CpuQuota::take`] does for it.
+    pub fn entrance(&self) -> PathBuf {
+        self.folder.join(PROCESSES)
+    }
+
     /// Returns the time during which the quota throttled the group since its creation, summed over
     /// CPUs.
     ///

@@ -23,7 +23,7 @@ impl Cables {
     /// Creates `count` cables without traffic shaping, limited only by the CPU.
     pub fn unshaped(count: usize) -> Self {
         Self {
-            name: count.to_string(),
+            name: format!("{UNSHAPED}{count}"),
             specs: vec![LinkSpec::unshaped(); count],
         }
     }
@@ -72,24 +72,31 @@ impl Cables {
 impl fmt::Display for Cables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.theory() {
-            None => write!(f, "{} × unshaped", self.name),
+            None => write!(f, "{} × unshaped", self.count()),
             Some(_) if self.are_equal() => write!(f, "{} × 1 Gbit/s", self.name),
             Some(_) => write!(f, "{} Mbit/s", self.name),
         }
     }
 }
 
-/// Parses `4` as four cables of 1 Gbit/s, and `1000+100` as one of 1000 Mbit/s and one of 100
-/// Mbit/s.
+/// Parses `4` as four cables of 1 Gbit/s, `1000+100` as one of 1000 Mbit/s and one of 100 Mbit/s,
+/// and `unshaped-2` as two cables without traffic shaping.
 impl FromStr for Cables {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "not cables: {text:?}, expected 1 to {MOST} as a count of 1 Gbit/s each, or rates in Mbit/s such as 1000+100"
+                "not cables: {text:?}, expected 1 to {MOST} as a count of 1 Gbit/s each, rates in Mbit/s such as 1000+100, or {UNSHAPED}2"
             )
         };
+        if let Some(count) = text.strip_prefix(UNSHAPED) {
+            let count = count
+                .parse::<u64>()
+                .ok()
+                .filter(|count| (1..=MOST).contains(count));
+            return Ok(Self::unshaped(count.ok_or_else(wrong)? as usize));
+        }
         let numbers = text
             .split('+')
             .map(|number| number.parse().ok().filter(|number| *number > 0));
@@ -106,3 +113,6 @@ impl FromStr for Cables {
 }
 
 const MOST: u64 = 16;
+
+/// Start of the name of cables without traffic shaping, before their count.
+const UNSHAPED: &str = "unshaped-";

@@ -22,7 +22,8 @@ pub struct Comparison<'a> {
     /// Number of discarded rounds before the measured ones. The first use of memory in a virtual
     /// machine takes extra time.
     pub warm_ups: u32,
-    /// Error messages of failed nicstripe copies. Failures of other programs are only printed.
+    /// Error messages of failed copies by nicstripe and the floor. Failures of other programs are
+    /// only printed.
     pub failures: Vec<String>,
 }
 
@@ -81,13 +82,13 @@ impl Comparison<'_> {
         outcome.unwrap_or_else(|error| {
             let failure = format!("{cables}, {}: {contender}: {error}", way.name());
             eprintln!("{failure}");
-            self.failures
-                .extend((contender == Contender::Nicstripe).then_some(failure));
+            let is_ours = matches!(contender, Contender::Nicstripe | Contender::Floor);
+            self.failures.extend(is_ours.then_some(failure));
             Vec::new()
         })
     }
 
-    /// Returns an error if any nicstripe copy failed or differed from the source.
+    /// Returns an error if any copy by nicstripe or the floor failed or differed from the source.
     pub fn verdict(self) -> Result<()> {
         if self.failures.is_empty() {
             Ok(())

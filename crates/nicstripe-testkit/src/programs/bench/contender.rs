@@ -1,8 +1,8 @@
 //! Programs under comparison, and their commands with the best manual configuration.
 
 use std::{
-    fmt, fs,
-    path::PathBuf,
+    env, fmt, fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -26,8 +26,15 @@ pub enum Contender {
     OtherNicstripe,
     /// `nicstripe cp` to a host that ssh reaches, without a daemon.
     NicstripeSsh,
+    /// The bench itself at both ends, as a minimal program over all cables: `benches/floor`. Only
+    /// that bench can play these parts.
+    #[value(skip)]
+    Floor,
     /// `ssh HOST true`, which moves no file: the reference for the time to connect by ssh.
     Ssh,
+    /// scp to or from an sshd on host B over the first cable, with the old protocol and AES-GCM of
+    /// 128 bits, its fastest.
+    Scp,
     /// iperf3, memory to memory, with one process per cable, bound to the cable's interface.
     /// Measures the cables' capacity.
     ///
@@ -98,7 +105,9 @@ impl Contender {
             Self::Nicstripe => vec![program()],
             Self::OtherNicstripe => vec![other_program()],
             Self::NicstripeSsh => vec![program(), "ssh"],
+            Self::Floor => Vec::new(),
             Self::Ssh => vec!["ssh"],
+            Self::Scp => vec!["ssh", "scp"],
             Self::Iperf3 => vec!["iperf3"],
             Self::Aria2 => vec!["aria2c", "nginx"],
             Self::Axel => vec!["axel", "nginx"],
@@ -109,7 +118,10 @@ impl Contender {
 
     /// Returns the program's name and version, as printed by its version flag.
     pub fn version(self) -> String {
-        let text = version_of(self.programs()[0]).unwrap_or_default();
+        let Some(program) = self.programs().first().copied() else {
+            return self.to_string();
+        };
+        let text = version_of(program).unwrap_or_default();
         let number = text.split_ascii_whitespace().find(|word| {
             word.trim_start_matches('v')
                 .starts_with(|c: char| c.is_ascii_digit())
@@ -141,7 +153,9 @@ impl Contender {
             Self::Nicstripe => nicstripe(scene, program()),
             Self::OtherNicstripe => nicstripe(scene, other_program()),
             Self::NicstripeSsh => over_ssh(scene),
+            Self::Floor => floor(scene),
             Self::Ssh => ssh(scene),
+            Self::Scp => scp(scene),
             Self::Iperf3 => Ok(iperf3(scene)),
             Self::Aria2 => pull(scene, aria2(scene)?),
             Self::Axel => pull(scene, axel(scene)?),
@@ -158,7 +172,9 @@ impl fmt::Display for Contender {
             Self::Nicstripe => "nicstripe",
             Self::OtherNicstripe => "other-nicstripe",
             Self::NicstripeSsh => "nicstripe-ssh",
+            Self::Floor => "floor",
             Self::Ssh => "ssh",
+            Self::Scp => "scp",
             Self::Iperf3 => "iperf3",
             Self::Aria2 => "aria2",
             Self::Axel => "axel",
@@ -242,6 +258,37 @@ fn over_ssh(scene: &Scene<'_>) -> Result<Plan> {
     })
 }
 
+/// Returns a plan with this bench as receiver and sender; `benches/floor/pair.rs` parses the
+/// arguments.
+fn floor(scene: &Scene<'_>) -> Result<Plan> {
+    let own = env::current_exe()?;
+    let addresses = |host| {
+        let links = 0..scene.cables.count();
+        let addresses = links.map(|link| scene.lab.address(host, link).to_string());
+        addresses.collect::<Vec<_>>().join(",")
+    };
+    let part = |part: &str, host: Host, file: &Path| {
+        let mut command = scene.lab.command(host, &own);
+        command
+            .args(["--part", part])
+            .args(["--size", &scene.sample.size.to_string()])
+            .args(["--own", &addresses(host)])
+            .args(["--peer", &addresses(host.peer())])
+            .arg("--file")
+            .arg(file);
+        command
+    };
+    let receiver = Server {
+        host: scene.to(),
+        command: part("receiver", scene.to(), &scene.received()?),
+        ready: Ready::Says(LISTENING),
+    };
+    Ok(Plan {
+        servers: vec![receiver],
+        clients: vec![(scene.from, part("sender", scene.from, &scene.sample.path))],
+    })
+}
+
 /// Returns a plan in which ssh only connects.
 fn ssh(scene: &Scene<'_>) -> Result<Plan> {
     let (sshd, server) = sshd(scene)?;
@@ -252,6 +299,29 @@ fn ssh(scene: &Scene<'_>) -> Result<Plan> {
         .args(words)
         .arg(format!("root@{}", scene.peer))
         .arg("true");
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(Host::A, client)],
+    })
+}
+
+/// Returns a plan with an sshd on host B and scp on host A.
+fn scp(scene: &Scene<'_>) -> Result<Plan> {
+    let (sshd, server) = sshd(scene)?;
+    let typed = sshd.client();
+    // scp has the options of ssh, except for that of the port.
+    let words = typed.split(' ').skip(1);
+    let words = words.map(|word| if word == "-p" { "-P" } else { word });
+    let mut client = scene.lab.command(Host::A, "scp");
+    client
+        .args(["-O", "-c", "aes128-gcm@openssh.com"])
+        .args(words);
+    let remote = |path: &Path| format!("root@{}:{}", scene.peer, path.display());
+    let received = scene.received()?;
+    match scene.from {
+        Host::A => client.arg(&scene.sample.path).arg(remote(&received)),
+        Host::B => client.arg(remote(&scene.sample.path)).arg(received),
+    };
     Ok(Plan {
         servers: vec![server],
         clients: vec![(Host::A, client)],

@@ -2,6 +2,7 @@
 
 use std::{
     ops::ControlFlow,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -34,8 +35,14 @@ pub struct Copied {
     pub report: Option<CpReport>,
 }
 
-/// Hooks that a bench runs during and after a copy. `()` is the implementation without hooks.
+/// Hooks that a bench runs before, during and after a copy. `()` is the implementation without hooks.
 pub trait Watch {
+    /// Called before each process of the program starts, servers first, and returns the command to
+    /// start. A new process inherits what the hook changes in the calling thread.
+    fn prepare(&mut self, _scene: &Scene<'_>, _host: Host, command: Command) -> Result<Command> {
+        Ok(command)
+    }
+
     /// Called every few milliseconds from the start of the clients, at `begun`, until all clients
     /// have exited or the hook returns `Break`.
     ///
@@ -73,13 +80,14 @@ pub fn measure_watched(
     } else {
         None
     };
-    let servers = start_servers(contender, scene, plan.servers)?;
+    let servers = start_servers(contender, scene, plan.servers, watch)?;
     let cpu_before = [cpu(&servers, scene.from)?, cpu(&servers, scene.to())?];
     let (busy_before, counters_before) = (busy()?, scene.lab.counters()?);
 
     let begun = Instant::now();
     let mut clients = Vec::new();
     for (index, (host, command)) in plan.clients.into_iter().enumerate() {
+        let command = watch.prepare(scene, host, command)?;
         clients.push((
             host,
             Process::spawn(
@@ -199,11 +207,12 @@ fn start_servers(
     contender: Contender,
     scene: &Scene<'_>,
     servers: Vec<super::contender::Server>,
+    watch: &mut impl Watch,
 ) -> Result<Vec<(Host, Process)>> {
     let mut started = Vec::new();
     for (index, server) in servers.into_iter().enumerate() {
         let process = Process::spawn(
-            server.command,
+            watch.prepare(scene, server.host, server.command)?,
             &format!("{contender}-server-{index}"),
             &scene.place.logs(),
         )?;
