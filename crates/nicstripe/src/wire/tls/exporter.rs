@@ -6,15 +6,13 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::digest;
-use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::hkdf::{self, KeyType, Prk};
 use parking_lot::Mutex;
-use rustls::{CipherSuite, KeyLog};
+use rustls::crypto::tls13::{OkmBlock, expand};
+use rustls::{KeyLog, Tls13CipherSuite};
 
-/// Capture of the exporter secret of one connection, and of no other secret.
+/// Capture of the exporter secret of one connection, and of no other secret. Erased when dropped.
 #[derive(Default)]
-pub(super) struct ExporterSecret(Mutex<Vec<u8>>);
+pub(super) struct ExporterSecret(Mutex<Option<OkmBlock>>);
 
 impl ExporterSecret {
     /// Creates an empty capture, to be set as the key log of one connection's configuration.
@@ -23,37 +21,27 @@ impl ExporterSecret {
     }
 
     /// Derives 32 bytes for `label`, equal at both ends and unique to the connection. Erases the
-    /// captured secret.
-    pub(super) fn export(&self, suite: CipherSuite, label: &[u8]) -> Result<[u8; 32], Unspecified> {
-        let (hkdf, hash) = match suite {
-            CipherSuite::TLS13_AES_256_GCM_SHA384 => (hkdf::HKDF_SHA384, &digest::SHA384),
-            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 | CipherSuite::TLS13_AES_128_GCM_SHA256 => {
-                (hkdf::HKDF_SHA256, &digest::SHA256)
-            }
-            _ => return Err(Unspecified),
-        };
-        let nothing = digest::digest(hash, b"");
+    /// captured secret. Returns `None` if none was captured.
+    pub(super) fn export(&self, suite: &Tls13CipherSuite, label: &[u8]) -> Option<[u8; 32]> {
+        let hkdf = suite.hkdf_provider;
+        let hash = suite.common.hash_provider.hash(b"");
+        let nothing = hash.as_ref();
         let mut master = self.0.lock();
-        let mut secret = expand(hkdf, &master, label, nothing.as_ref(), hash.output_len());
-        erase(&mut master);
-        let exported = expand(
-            hkdf,
-            secret.as_deref().map_err(|_| Unspecified)?,
-            b"exporter",
-            nothing.as_ref(),
-            32,
-        );
-        if let Ok(secret) = &mut secret {
-            erase(secret);
-        }
-        exported?.try_into().map_err(|_| Unspecified)
+        let expander = hkdf.expander_for_okm(master.as_ref()?);
+        // Erases the secret where it is. `take` would leave a copy behind.
+        *master = None;
+        let derived = info(nothing.len(), label, nothing);
+        let secret = expander.expand_block(&[derived.as_slice()]);
+        let expander = hkdf.expander_for_okm(&secret);
+        let exported = info(32, b"exporter", nothing);
+        Some(expand::<_, 32>(&*expander, &[exported.as_slice()]))
     }
 }
 
 impl KeyLog for ExporterSecret {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
         if self.will_log(label) {
-            *self.0.lock() = secret.to_vec();
+            *self.0.lock() = Some(OkmBlock::new(secret));
         }
     }
 
@@ -68,50 +56,11 @@ impl std::fmt::Debug for ExporterSecret {
     }
 }
 
-impl Drop for ExporterSecret {
-    fn drop(&mut self) {
-        erase(self.0.get_mut());
-    }
-}
-
-/// Computes HKDF-Expand-Label (RFC 8446, section 7.1).
-fn expand(
-    hkdf: hkdf::Algorithm,
-    secret: &[u8],
-    label: &[u8],
-    context: &[u8],
-    len: usize,
-) -> Result<Vec<u8>, Unspecified> {
-    let short = |len: usize| u8::try_from(len).map_err(|_| Unspecified);
-    // An empty secret means that the key log was never called.
-    if secret.is_empty() {
-        return Err(Unspecified);
-    }
-    let (lengths, context_len) = (
-        [0, short(len)?, short(PREFIX.len() + label.len())?],
-        [short(context.len())?],
-    );
-    let info = [&lengths[..], PREFIX, label, &context_len, context];
-    let mut out = vec![0; len];
-    Prk::new_less_safe(hkdf, secret)
-        .expand(&info, Length(len))?
-        .fill(&mut out)?;
-    Ok(out)
-}
-
-struct Length(usize);
-
-impl KeyType for Length {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-fn erase(secret: &mut Vec<u8>) {
-    secret.fill(0);
-    // Without a reader the compiler may remove the stores.
-    std::hint::black_box(&mut *secret);
-    secret.clear();
+/// Returns the info of HKDF-Expand-Label for an output of `len` bytes (RFC 8446, section 7.1). No
+/// length may exceed 255.
+fn info(len: usize, label: &[u8], context: &[u8]) -> Vec<u8> {
+    let lens = [0, len as u8, (PREFIX.len() + label.len()) as u8];
+    [&lens[..], PREFIX, label, &[context.len() as u8], context].concat()
 }
 
 const PREFIX: &[u8] = b"tls13 ";

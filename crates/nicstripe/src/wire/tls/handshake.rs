@@ -144,11 +144,12 @@ impl Handshake {
             .ok_or(TlsError::NoKey)?;
         let suite = state
             .negotiated_cipher_suite()
+            .and_then(|suite| suite.tls13())
             .ok_or(TlsError::Unusable("no cipher suite"))?;
         let binding = self
             .exporter
-            .export(suite.suite(), BINDING_LABEL)
-            .map_err(|_| TlsError::Unusable("no exporter secret"))?;
+            .export(suite, BINDING_LABEL)
+            .ok_or(TlsError::Unusable("no exporter secret"))?;
         let ((sent, sealing), (opened, opening), schedule) = self
             .connection
             .into_secrets()
