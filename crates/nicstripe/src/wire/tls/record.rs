@@ -8,7 +8,7 @@
 //!
 //! The wire format is that of RFC 8446, section 5.
 
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, TlsProtocolId, TlsRecordSealingKey, UnboundKey};
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, UnboundKey};
 use aws_lc_rs::error::Unspecified;
 use rustls::crypto::cipher::{AeadKey, Iv, Nonce, make_tls13_aad};
 use rustls::{ConnectionTrafficSecrets, ContentType};
@@ -80,28 +80,17 @@ pub(crate) fn record_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
 
 /// Encrypts the records of one direction under one key.
 pub(crate) struct Sealer {
-    key: SealingKey,
+    key: LessSafeKey,
     iv: Iv,
+    /// Sequence number of the next record. Only grows: no two records share a nonce.
     next: u64,
-}
-
-/// Cipher and key of a [`Sealer`]. For AES-GCM, aws-lc also counts the nonces and rejects one that
-/// does not increase, as a second guard in addition to `next`.
-enum SealingKey {
-    Gcm(TlsRecordSealingKey),
-    ChaCha(LessSafeKey),
 }
 
 impl Sealer {
     /// Creates a sealer from fresh keys; the first record has sequence number 0.
     pub(crate) fn new(secrets: ConnectionTrafficSecrets) -> Result<Self, Unspecified> {
         let (algorithm, key, iv) = parts(secrets)?;
-        let key = if algorithm == &aead::CHACHA20_POLY1305 {
-            SealingKey::ChaCha(LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref())?))
-        } else {
-            let key = TlsRecordSealingKey::new(algorithm, TlsProtocolId::TLS13, key.as_ref())?;
-            SealingKey::Gcm(key)
-        };
+        let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref())?);
         Ok(Self { key, iv, next: 0 })
     }
 
@@ -123,24 +112,14 @@ impl Sealer {
         let (nonce, aad, body) = self.begin(plaintext.len(), record)?;
         let (ciphertext, type_and_tag) = body.split_at_mut(plaintext.len());
         let content = [u8::from(content)];
-        match &mut self.key {
-            SealingKey::Gcm(key) => key.seal_out_of_place_scatter(
-                nonce,
-                aad,
-                plaintext,
-                ciphertext,
-                &content,
-                type_and_tag,
-            ),
-            SealingKey::ChaCha(key) => key.seal_out_of_place_scatter(
-                nonce,
-                aad,
-                plaintext,
-                ciphertext,
-                &content,
-                type_and_tag,
-            ),
-        }
+        self.key.seal_out_of_place_scatter(
+            nonce,
+            aad,
+            plaintext,
+            ciphertext,
+            &content,
+            type_and_tag,
+        )
     }
 
     /// Encrypts the plaintext that `record` already holds from [`HEADER_LEN`] on.
@@ -156,14 +135,10 @@ impl Sealer {
             .checked_sub(RECORD_OVERHEAD)
             .ok_or(Unspecified)?;
         let (nonce, aad, body) = self.begin(len, record)?;
-        let (plaintext, tag) = body.split_at_mut(len + 1);
-        plaintext[len] = u8::from(content);
-        let sealed = match &mut self.key {
-            SealingKey::Gcm(key) => key.seal_in_place_separate_tag(nonce, aad, plaintext),
-            SealingKey::ChaCha(key) => key.seal_in_place_separate_tag(nonce, aad, plaintext),
-        };
-        tag.copy_from_slice(sealed?.as_ref());
-        Ok(())
+        let (plaintext, type_and_tag) = body.split_at_mut(len);
+        let content = [u8::from(content)];
+        self.key
+            .seal_in_place_scatter(nonce, aad, plaintext, &content, type_and_tag)
     }
 
     /// Writes the header, takes the next nonce and returns the remainder of the record.
