@@ -204,11 +204,11 @@ impl Opener {
     }
 }
 
+/// Returns the cipher, key and IV of one of the suites that `config` offers.
 fn parts(
     secrets: ConnectionTrafficSecrets,
 ) -> Result<(&'static aead::Algorithm, AeadKey, Iv), Unspecified> {
     match secrets {
-        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => Ok((&aead::AES_128_GCM, key, iv)),
         ConnectionTrafficSecrets::Aes256Gcm { key, iv } => Ok((&aead::AES_256_GCM, key, iv)),
         ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
             Ok((&aead::CHACHA20_POLY1305, key, iv))
