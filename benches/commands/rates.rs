@@ -12,7 +12,7 @@ use nicstripe_testkit::{
     Sshd,
     bench::{
         Cables, Contender, Measured, Place, Process, Result, Sample, Spread, Stage, Table,
-        as_nicstripe,
+        as_nicstripe, sshd_in,
     },
     program,
 };
@@ -220,17 +220,7 @@ fn extract(place: &Place, to: &Path) -> Result<()> {
 
 /// Starts an sshd on host B.
 fn sshd(lab: &Lab, place: &Place) -> Result<(Sshd, Process)> {
-    if let Some(obstacle) = Sshd::obstacle() {
-        return Err(obstacle.into());
-    }
-    let folder = place.logs().join("ssh");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
-    fs::create_dir_all(&folder)?;
-    let home = place.home(Host::B);
-    let sshd = Sshd::in_folder(&folder, home.config(), &place.files(Host::B));
-    let command = sshd.command(|program| lab.command(Host::B, program));
+    let (sshd, command) = sshd_in(lab, place)?;
     let daemon = Process::spawn(command, "sshd", &place.logs())?;
     daemon.await_line(Sshd::READY)?;
     Ok((sshd, daemon))

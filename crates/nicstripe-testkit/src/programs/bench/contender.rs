@@ -330,22 +330,30 @@ fn scp(scene: &Scene<'_>) -> Result<Plan> {
 
 /// Returns an sshd on host B.
 fn sshd(scene: &Scene<'_>) -> Result<(Sshd, Server)> {
+    let (sshd, command) = sshd_in(&scene.lab, scene.place)?;
+    let server = Server {
+        host: Host::B,
+        command,
+        ready: Ready::Says(Sshd::READY),
+    };
+    Ok((sshd, server))
+}
+
+/// Makes keys and a configuration of an sshd on host B, and returns its command. It listens once it
+/// has printed [`Sshd::READY`].
+pub fn sshd_in(lab: &Lab, place: &Place) -> Result<(Sshd, Command)> {
     if let Some(obstacle) = Sshd::obstacle() {
         return Err(obstacle.into());
     }
-    let folder = scene.place.logs().join("ssh");
+    let folder = place.logs().join("ssh");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    let home = scene.place.home(Host::B);
-    let sshd = Sshd::in_folder(&folder, home.config(), &scene.place.files(Host::B));
-    let server = Server {
-        host: Host::B,
-        command: sshd.command(|program| scene.lab.command(Host::B, program)),
-        ready: Ready::Says(Sshd::READY),
-    };
-    Ok((sshd, server))
+    let home = place.home(Host::B);
+    let sshd = Sshd::in_folder(&folder, home.config(), &place.files(Host::B));
+    let command = sshd.command(|program| lab.command(Host::B, program));
+    Ok((sshd, command))
 }
 
 /// Returns a nicstripe command for a host, as root or unprivileged according to the scene.

@@ -43,7 +43,9 @@ pub use self::{
     arguments::{CommandLine, Copies, Way, parse_size},
     cables::Cables,
     comparison::{Comparison, Series},
-    contender::{Contender, CpReport, LISTENING, LinkReport, TreeReport, as_nicstripe, cp, serve},
+    contender::{
+        Contender, CpReport, LISTENING, LinkReport, TreeReport, as_nicstripe, cp, serve, sshd_in,
+    },
     copy::{Copied, Watch, measure, measure_watched, time_limit},
     daemon::{serve_in, start_daemon, start_daemon_as},
     error::{Error, Result},
