@@ -160,7 +160,7 @@ pub fn handshake(data: &[u8]) {
     let mut received = Vec::new();
     for piece in bytes.chunks(1 + usize::from(*piece_len) * 4) {
         received.extend_from_slice(piece);
-        let step = tls.receive::<TlsError>(&mut received, &mut out, &mut |_| {
+        let step = tls.receive::<TlsError>(&mut received, &mut out, &mut |_: &[u8]| {
             panic!("data from a stranger")
         });
         let Ok(step) = step else { break };

@@ -587,6 +587,25 @@ impl Decoder {
         }
     }
 
+    /// Returns the number of bytes of a chunk that come next; zero if something else does.
+    pub fn data_left(&self) -> usize {
+        match self.state {
+            DecoderState::Payload {
+                kind: FrameType::Data,
+                left,
+            } => left,
+            _ => 0,
+        }
+    }
+
+    /// Skips the next `len` bytes of a chunk, at most [`data_left`](Self::data_left), which the
+    /// caller has where they belong. The end of the chunk is still returned.
+    pub fn skip_data(&mut self, len: usize) {
+        if let DecoderState::Payload { left, .. } = &mut self.state {
+            *left = left.saturating_sub(len);
+        }
+    }
+
     /// Moves bytes from `input` to the buffer. Returns true once the buffer has `len` bytes.
     fn hold(&mut self, input: &mut &[u8], len: usize) -> bool {
         let (bytes, rest) = input.split_at((len - self.held.len()).min(input.len()));

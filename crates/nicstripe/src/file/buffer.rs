@@ -44,13 +44,24 @@ impl ChunkBuffer {
 
     /// Appends bytes to the buffer; returns false if they do not fit.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
-        let from = self.start + self.len;
-        let Some(room) = self.memory.get_mut(from..from + bytes.len()) else {
+        let Some(room) = self.room(bytes.len()) else {
             return false;
         };
         room.copy_from_slice(bytes);
-        self.len += bytes.len();
+        self.fill(bytes.len());
         true
+    }
+
+    /// Returns the `len` bytes behind those of the buffer, for overwriting; `None` if it has no room
+    /// for them. [`fill`](Self::fill) then makes them part of it.
+    pub(crate) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        let from = self.start + self.len;
+        self.memory.get_mut(from..from + len)
+    }
+
+    /// Appends the next `len` bytes, which are in the [`room`](Self::room), or as many as fit.
+    pub(crate) fn fill(&mut self, len: usize) {
+        self.len = (self.len + len).min(self.memory.len() - self.start);
     }
 
     pub(crate) fn another(&self) -> ChunkBuffer {

@@ -87,12 +87,12 @@ fn write_hellos() {
     let mut received = hello.clone();
     Tls::server(server)
         .unwrap()
-        .receive::<TlsError>(&mut received, &mut to_client, &mut |_| Ok(()))
+        .receive::<TlsError>(&mut received, &mut to_client, &mut |_: &[u8]| Ok(()))
         .unwrap();
     end.receive::<TlsError>(
         &mut to_client.pending().to_vec(),
         &mut to_server,
-        &mut |_| Ok(()),
+        &mut |_: &[u8]| Ok(()),
     )
     .unwrap();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/handshake");

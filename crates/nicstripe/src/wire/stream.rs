@@ -13,7 +13,7 @@ use std::{
 use nicstripe_proto::{
     DataHeader, Decoder, Frame, FrameError, Piece,
     frame::{MAX_LOAD, MAX_PAYLOAD},
-    load::{LoadError, LoadOrder, PingOrder},
+    load::{LoadError, LoadGate, LoadOrder, PingOrder},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use self::load::StreamLoad;
 pub(crate) use self::load::{LoadCounters, Loads};
 use super::{
     clock,
-    tls::{Progress, TlsError, TlsStream},
+    tls::{Plaintext, Progress, TlsError, TlsStream},
 };
 use crate::file::{BufferPool, ChunkBuffer};
 
@@ -147,7 +147,7 @@ impl Greeted {
         let mut greeted = Self::unheard(tls);
         while greeted.early.is_empty() {
             greeted.tls.ready(true, false).await?;
-            let received = greeted.tls.try_receive(|mut plaintext| {
+            let received = greeted.tls.try_receive(|mut plaintext: &[u8]| {
                 while let Some(piece) = greeted.decoder.next(&mut plaintext)? {
                     match piece {
                         Piece::Frame(frame) => greeted.early.push(frame),
@@ -378,35 +378,16 @@ impl<S: EventSink> Stream<S> {
         }
     }
 
-    /// Receives once and decodes the plaintext: collects each chunk in a separate buffer, and counts
-    /// and discards benchmark load.
+    /// Receives once and decodes the plaintext.
     fn take_received(&mut self, events: &mut Vec<StreamEvent>) -> Result<Progress, StreamEnd> {
         let Greeted { tls, decoder, .. } = &mut self.greeted;
-        let gate = self.bench.gate();
-        tls.try_receive(|mut plaintext| {
-            while let Some(piece) = decoder.next(&mut plaintext)? {
-                match piece {
-                    Piece::Frame(frame) => events.push(StreamEvent::Frame(frame)),
-                    Piece::DataStart(header) => {
-                        self.incoming = Some((header, self.buffers.take()));
-                    }
-                    Piece::DataBytes(bytes) => {
-                        if let Some((_, buffer)) = &mut self.incoming {
-                            // The decoder has checked the length against the limit that buffers
-                            // are made for.
-                            buffer.append(bytes);
-                        }
-                    }
-                    Piece::DataEnd => {
-                        let chunk = self.incoming.take();
-                        events.extend(
-                            chunk.map(|(header, buffer)| StreamEvent::Chunk { header, buffer }),
-                        );
-                    }
-                    piece => self.bench.on_piece(&piece, gate)?,
-                }
-            }
-            Ok(())
+        tls.try_receive(Intake {
+            decoder,
+            incoming: &mut self.incoming,
+            buffers: &self.buffers,
+            gate: self.bench.gate(),
+            bench: &mut self.bench,
+            events,
         })
     }
 
@@ -416,5 +397,58 @@ impl<S: EventSink> Stream<S> {
         } else {
             Err(StreamEnd::Closed)
         }
+    }
+}
+
+/// Decoder of what a connection receives: collects each chunk in a buffer of its own, and counts and
+/// discards benchmark load.
+struct Intake<'a> {
+    decoder: &'a mut Decoder,
+    incoming: &'a mut Option<(DataHeader, ChunkBuffer)>,
+    buffers: &'a BufferPool,
+    bench: &'a mut StreamLoad,
+    gate: LoadGate,
+    events: &'a mut Vec<StreamEvent>,
+}
+
+impl Plaintext<StreamEnd> for Intake<'_> {
+    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        let (_, buffer) = self.incoming.as_mut()?;
+        match len > 0 && len <= self.decoder.data_left() {
+            true => buffer.room(len + 1),
+            false => None,
+        }
+    }
+
+    fn filled(&mut self, len: usize) -> Result<(), StreamEnd> {
+        self.decoder.skip_data(len);
+        if let Some((_, buffer)) = self.incoming {
+            buffer.fill(len);
+        }
+        self.take(&[])
+    }
+
+    fn take(&mut self, mut plaintext: &[u8]) -> Result<(), StreamEnd> {
+        while let Some(piece) = self.decoder.next(&mut plaintext)? {
+            match piece {
+                Piece::Frame(frame) => self.events.push(StreamEvent::Frame(frame)),
+                Piece::DataStart(header) => *self.incoming = Some((header, self.buffers.take())),
+                Piece::DataBytes(bytes) => {
+                    if let Some((_, buffer)) = self.incoming {
+                        // The decoder has checked the length against the limit that buffers are
+                        // made for.
+                        buffer.append(bytes);
+                    }
+                }
+                Piece::DataEnd => {
+                    let chunk = self.incoming.take();
+                    self.events.extend(
+                        chunk.map(|(header, buffer)| StreamEvent::Chunk { header, buffer }),
+                    );
+                }
+                piece => self.bench.on_piece(&piece, self.gate)?,
+            }
+        }
+        Ok(())
     }
 }

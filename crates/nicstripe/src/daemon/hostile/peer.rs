@@ -221,7 +221,7 @@ impl Peer {
             }
             self.tls.ready(true, false).await?;
             let (decoder, frames, chunks) = (&mut self.decoder, &mut self.frames, &mut self.chunks);
-            let received = self.tls.try_receive(|mut plaintext| {
+            let received = self.tls.try_receive(|mut plaintext: &[u8]| {
                 while let Some(piece) = decoder.next(&mut plaintext)? {
                     match piece {
                         Piece::Frame(frame) => frames.push_back(frame),

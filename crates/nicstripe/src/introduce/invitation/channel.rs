@@ -71,7 +71,7 @@ impl Channel {
             }
             self.tls.ready(true, false).await?;
             let (reader, received) = (&mut self.reader, &mut self.received);
-            let progress = self.tls.try_receive(|mut plaintext| {
+            let progress = self.tls.try_receive(|mut plaintext: &[u8]| {
                 while let Some(message) = reader.next(&mut plaintext)? {
                     if received.len() == MOST_RECEIVED {
                         return Err(ChannelError::Flood);

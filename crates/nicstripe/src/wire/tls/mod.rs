@@ -18,6 +18,7 @@ mod stream;
 
 pub(crate) use config::{ClientTls, KeyFilter, ServerTls};
 pub(crate) use error::TlsError;
+pub(crate) use pump::Plaintext;
 #[cfg(test)]
 pub(crate) use stream::Socket;
 pub(crate) use stream::{Progress, TlsStream};

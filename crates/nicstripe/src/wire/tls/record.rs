@@ -179,6 +179,34 @@ impl Opener {
         &mut self,
         record: &'a mut [u8],
     ) -> Result<(ContentType, &'a [u8]), RecordError> {
+        let (nonce, aad, body) = self.begin(record)?;
+        let padded = self.key.open_in_place(nonce, aad, body);
+        let padded = padded.map_err(|_| RecordError::Forged)?;
+        let (content, len) = typed(padded)?;
+        Ok((content, &padded[..len]))
+    }
+
+    /// Decrypts `record` into `room`, which is one byte longer than the data of a record of this
+    /// length by [`Sealer`]. Returns the type and length of the data, whose end is overwritten.
+    ///
+    /// After an error `room` holds bytes that nobody vouches for.
+    pub(crate) fn open_into(
+        &mut self,
+        record: &mut [u8],
+        room: &mut [u8],
+    ) -> Result<(ContentType, usize), RecordError> {
+        let (nonce, aad, body) = self.begin(record)?;
+        let (ciphertext, tag) = body
+            .split_at_checked(body.len().saturating_sub(TAG_LEN))
+            .ok_or(RecordError::Forged)?;
+        self.key
+            .open_separate_gather(nonce, aad, ciphertext, tag, room)
+            .map_err(|_| RecordError::Forged)?;
+        typed(room)
+    }
+
+    /// Checks the header, takes the next nonce and returns the remainder of the record.
+    fn begin<'a>(&mut self, record: &'a mut [u8]) -> Result<Begun<'a>, RecordError> {
         let (header, body) = record
             .split_at_mut_checked(HEADER_LEN)
             .ok_or(RecordError::Forged)?;
@@ -186,21 +214,21 @@ impl Opener {
             return Err(RecordError::Unprotected(header[0]));
         }
         let nonce = aead_nonce(&self.iv, self.next);
-        let aad = Aad::from(make_tls13_aad(body.len()));
-        let padded = self
-            .key
-            .open_in_place(nonce, aad, body)
-            .map_err(|_| RecordError::Forged)?;
         self.next = self.next.checked_add(1).ok_or(RecordError::Forged)?;
+        Ok((nonce, Aad::from(make_tls13_aad(body.len())), body))
+    }
+}
 
-        let at = padded
-            .iter()
-            .rposition(|byte| *byte != 0)
-            .ok_or(RecordError::Untyped)?;
-        if at > MAX_PLAINTEXT {
-            return Err(RecordError::PlaintextTooLong(at));
-        }
-        Ok((ContentType::from(padded[at]), &padded[..at]))
+/// Returns the content type and the length of a decrypted record: the type is its last byte that is
+/// not zero.
+fn typed(padded: &[u8]) -> Result<(ContentType, usize), RecordError> {
+    let at = padded
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .ok_or(RecordError::Untyped)?;
+    match at > MAX_PLAINTEXT {
+        true => Err(RecordError::PlaintextTooLong(at)),
+        false => Ok((ContentType::from(padded[at]), at)),
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     config::{ClientTls, ServerTls},
     error::TlsError,
     handshake::Received,
-    pump::Tls,
+    pump::{Plaintext, Tls},
     record::{MAX_RECORD, SendBuffer, record_len},
 };
 use crate::trust::PublicKey;
@@ -146,12 +146,11 @@ impl TlsStream {
     /// Receives once, as much as is available and fits, and passes the plaintext of all complete
     /// records to `sink` in order.
     ///
-    /// The slices are at most 16 KiB long and valid during the call. Answers of TLS itself are
-    /// queued. An error of the sink ends the connection and is returned. Receiving nothing is not
-    /// an error.
+    /// Answers of TLS itself are queued. An error of the sink ends the connection and is returned.
+    /// Receiving nothing is not an error.
     pub(crate) fn try_receive<E: From<TlsError>>(
         &mut self,
-        mut sink: impl FnMut(&[u8]) -> Result<(), E>,
+        mut sink: impl Plaintext<E>,
     ) -> Result<Progress, E> {
         let received = match self.unprocessed || self.peer_closed {
             true => 0,
@@ -292,7 +291,7 @@ impl TlsStream {
             {
                 turn.await;
             }
-            if received > 0 && self.process(&mut |_| Ok::<(), TlsError>(()))?.open {
+            if received > 0 && self.process(&mut |_: &[u8]| Ok::<(), TlsError>(()))?.open {
                 break;
             }
         }
@@ -346,10 +345,7 @@ impl TlsStream {
         Ok(())
     }
 
-    fn process<E: From<TlsError>>(
-        &mut self,
-        sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Received, E> {
+    fn process<E: From<TlsError>>(&mut self, sink: &mut impl Plaintext<E>) -> Result<Received, E> {
         let done = self
             .tls
             .receive(&mut self.received[..self.filled], &mut self.sending, sink)?;

@@ -434,7 +434,7 @@ fn trickle(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) {
     for byte in bytes {
         waiting.push(byte);
         let received = tls
-            .receive::<TlsError>(&mut waiting, out, &mut |_| Ok(()))
+            .receive::<TlsError>(&mut waiting, out, &mut |_: &[u8]| Ok(()))
             .unwrap();
         waiting.drain(..received.discard);
     }

@@ -135,7 +135,7 @@ fn rustls_understands_our_close_and_we_its() {
         mixed.theirs.write_tls(&mut bytes).unwrap();
         let received = mixed
             .ours
-            .receive::<TlsError>(&mut bytes, &mut mixed.to_theirs, &mut |_| Ok(()))
+            .receive::<TlsError>(&mut bytes, &mut mixed.to_theirs, &mut |_: &[u8]| Ok(()))
             .unwrap();
         assert!(received.peer_closed);
     }

@@ -105,7 +105,7 @@ fn read(
     let mut plaintext = Vec::new();
     let mut start = 0;
     loop {
-        let received = tls.receive::<TlsError>(&mut bytes[start..], out, &mut |part| {
+        let received = tls.receive::<TlsError>(&mut bytes[start..], out, &mut |part: &[u8]| {
             plaintext.extend_from_slice(part);
             Ok(())
         });

@@ -42,7 +42,7 @@ fn a_record_waits_for_its_last_byte() {
         let received = pair.server.receive::<TlsError>(
             &mut bytes[start..end],
             &mut pair.to_client,
-            &mut |part| {
+            &mut |part: &[u8]| {
                 plaintext.extend_from_slice(part);
                 Ok(())
             },
@@ -214,7 +214,7 @@ fn close_is_a_word_and_an_end_without_it_is_a_cut() {
     bytes.extend(b"trailing bytes of any kind");
     let received = pair
         .server
-        .receive::<TlsError>(&mut bytes, &mut pair.to_client, &mut |_| Ok(()))
+        .receive::<TlsError>(&mut bytes, &mut pair.to_client, &mut |_: &[u8]| Ok(()))
         .unwrap();
     assert!(received.peer_closed);
     assert_eq!(received.discard, bytes.len());
@@ -292,11 +292,91 @@ fn an_error_of_the_sink_ends_the_connection() {
     let mut calls = 0;
     let result = pair
         .server
-        .receive(&mut bytes, &mut pair.to_client, &mut |_| {
+        .receive(&mut bytes, &mut pair.to_client, &mut |_: &[u8]| {
             calls += 1;
             Err(TlsError::TimedOut)
         });
     assert!(matches!(result, Err(TlsError::TimedOut)));
     assert_eq!(calls, 1);
     assert!(matches!(pair.server_reads(), Err(TlsError::Unusable(_))));
+}
+
+/// Plaintext of a connection: in its place if that is known, otherwise passed on.
+#[derive(Default)]
+struct Placed {
+    /// Number of bytes whose place is known, from the next one on.
+    left: usize,
+    /// Bytes in their place, and behind them what decryption leaves there.
+    bytes: Vec<u8>,
+    len: usize,
+    passed: Vec<u8>,
+}
+
+impl Plaintext<TlsError> for Placed {
+    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        if len == 0 || len > self.left {
+            return None;
+        }
+        self.bytes.resize(self.len + len + 1, 0xee);
+        Some(&mut self.bytes[self.len..])
+    }
+
+    fn filled(&mut self, len: usize) -> Result<(), TlsError> {
+        self.len += len;
+        self.left -= len;
+        Ok(())
+    }
+
+    fn take(&mut self, plaintext: &[u8]) -> Result<(), TlsError> {
+        self.passed.extend_from_slice(plaintext);
+        Ok(())
+    }
+}
+
+#[test]
+fn only_whole_records_of_data_are_decrypted_in_their_place() {
+    let mut pair = Pair::open();
+    let (data, out) = (noise(40_000), &mut pair.to_server);
+    pair.client.send(&[&data], out).unwrap();
+    // Padding, padded data (the type is before the zeros), a request for other keys.
+    pair.client
+        .send_record(ContentType::ApplicationData, &[], out);
+    pair.client
+        .send_record(ContentType::Unknown(0), b"padded\x17\0\0\0", out);
+    pair.client.ask_to_renew(out);
+    pair.client.send(&[b"after"], out).unwrap();
+    let mut placed = Placed {
+        left: 39_000,
+        ..Placed::default()
+    };
+    let mut bytes = out.pending().to_vec();
+    let received = pair
+        .server
+        .receive(&mut bytes, &mut pair.to_client, &mut placed);
+    assert_eq!(received.unwrap().discard, bytes.len());
+    let whole = 2 * MAX_PLAINTEXT;
+    let last = 39_000 - whole;
+    assert_eq!((placed.len, placed.left), (whole + 5, last - 5));
+    assert_eq!(placed.bytes[..whole], data[..whole]);
+    assert_eq!(placed.bytes[whole..placed.len], *b"after");
+    assert_eq!(placed.passed, [&data[whole..], b"padded"].concat());
+}
+
+#[test]
+fn a_forged_record_fills_no_place() {
+    let mut pair = Pair::open();
+    pair.client
+        .send(&[&noise(1000)], &mut pair.to_server)
+        .unwrap();
+    let mut bytes = pair.to_server.pending().to_vec();
+    bytes[500] ^= 1;
+    let mut placed = Placed {
+        left: 1000,
+        ..Placed::default()
+    };
+    let received = pair
+        .server
+        .receive(&mut bytes, &mut pair.to_client, &mut placed);
+    let forged = matches!(received, Err(TlsError::Record(RecordError::Forged)));
+    assert!(forged && (placed.len, placed.left) == (0, 1000));
 }

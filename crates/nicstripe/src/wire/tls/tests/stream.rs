@@ -31,7 +31,7 @@ async fn what_comes_with_the_end_of_the_handshake_is_not_left_waiting() {
     while client.peer_key().is_none() {
         raw.read_buf(&mut bytes).await.unwrap();
         let received = client
-            .receive::<TlsError>(&mut bytes, &mut out, &mut |_| Ok(()))
+            .receive::<TlsError>(&mut bytes, &mut out, &mut |_: &[u8]| Ok(()))
             .unwrap();
         bytes.drain(..received.discard);
     }
@@ -185,7 +185,7 @@ async fn queued_and_total_sent_account_for_every_byte() {
             client.total_sent() - handshake,
             (queued - client.queued()) as u64
         );
-        let progress = server.try_receive::<TlsError>(|_| Ok(())).unwrap();
+        let progress = server.try_receive::<TlsError>(|_: &[u8]| Ok(())).unwrap();
         assert!(progress.received <= RECEIVE_BUFFER);
     }
 }
@@ -198,7 +198,7 @@ async fn readiness_ends_when_everything_is_read() {
     assert_eq!(receive(&mut server, 5).await.unwrap(), b"hello");
     let waited = tokio::time::timeout(Duration::from_millis(50), server.ready(true, false)).await;
     assert!(waited.is_err(), "ready for nothing");
-    let progress = server.try_receive::<TlsError>(|_| Ok(())).unwrap();
+    let progress = server.try_receive::<TlsError>(|_: &[u8]| Ok(())).unwrap();
     assert_eq!(progress.received, 0);
 }
 
@@ -235,7 +235,7 @@ async fn receive(stream: &mut TlsStream, len: usize) -> Result<Vec<u8>, TlsError
         if ready.is_writable() {
             stream.try_flush()?;
         }
-        stream.try_receive::<TlsError>(|part| {
+        stream.try_receive::<TlsError>(|part: &[u8]| {
             plaintext.extend_from_slice(part);
             Ok(())
         })?;
@@ -247,12 +247,12 @@ async fn drain(mut stream: TlsStream) -> Vec<u8> {
     let mut plaintext = Vec::new();
     loop {
         stream.ready(true, false).await.unwrap();
-        let progress = stream.try_receive::<TlsError>(|part| {
+        let progress = stream.try_receive::<TlsError>(|part: &[u8]| {
             plaintext.extend_from_slice(part);
             Ok(())
         });
         if progress.unwrap().peer_closed {
-            let again = stream.try_receive::<TlsError>(|_| Ok(())).unwrap();
+            let again = stream.try_receive::<TlsError>(|_: &[u8]| Ok(())).unwrap();
             assert!(again.peer_closed && again.received == 0);
             return plaintext;
         }
@@ -274,7 +274,7 @@ async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
             .await
             .unwrap();
         if ready.is_readable() {
-            let progress = stream.try_receive::<TlsError>(|part| {
+            let progress = stream.try_receive::<TlsError>(|part: &[u8]| {
                 received.extend_from_slice(part);
                 Ok(())
             });
@@ -298,7 +298,7 @@ async fn hang_up_after_its_flight(mut tcp: TcpStream, tls: &ServerTls, reset: bo
     while out.is_empty() {
         tcp.read_buf(&mut bytes).await.unwrap();
         let received = tls
-            .receive::<TlsError>(&mut bytes, &mut out, &mut |_| Ok(()))
+            .receive::<TlsError>(&mut bytes, &mut out, &mut |_: &[u8]| Ok(()))
             .unwrap();
         bytes.drain(..received.discard);
     }
