@@ -13,7 +13,7 @@
 //! | listen or connect on one interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
 //! | find out who rejected a connection | [`queue_icmp_errors`], [`icmp_error`] |
 //! | discover neighbours before addresses exist | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
-//! | read and tune a TCP connection | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
+//! | read and tune a TCP connection | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`], [`limit_unsent`], [`set_low_water`] |
 //! | read traffic counters and bond settings | [`counters`], [`Bond::streams`] |
 //! | diagnose several cables on one subnet | [`ipv4_setting`] |
 //! | query the kernel's route and neighbours | [`route_to`], [`interface_for`], [`is_neighbour`] |
@@ -77,7 +77,7 @@ pub use crate::{
         },
         pinned_socket,
         tcp_info::{TcpInfo, tcp_info},
-        tune::{NotTaken, change_congestion, set_buffers, tune},
+        tune::{NotTaken, change_congestion, limit_unsent, set_buffers, set_low_water, tune},
     },
 };
 

@@ -12,6 +12,8 @@ use socket2::SockRef;
 use thiserror::Error;
 use tracing::info;
 
+use super::sockopt;
+
 /// TCP option that could not be set; the connection works without it.
 #[derive(Debug, Error)]
 #[error("the system rejects {option}")]
@@ -74,6 +76,30 @@ pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
     Ok(text(&before))
 }
 
+/// Sets the limit of unsent data in bytes, above which a TCP socket is not writable
+/// (`TCP_NOTSENT_LOWAT`). [`tune`] sets 128 KiB.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` if the kernel lacks the option (before Linux 3.12).
+pub fn limit_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_notsent_lowat(bytes)
+}
+
+/// Sets the number of received bytes from which a TCP socket is readable (`SO_RCVLOWAT`).
+///
+/// Linux reports a socket readable with fewer bytes if the peer has closed it or if there is no room
+/// for more. It enlarges the receive buffer to twice the number, at most to the limit in
+/// `net.ipv4.tcp_rmem`, if nobody has set its size.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` or `EINVAL` if the system rejects the option or the number.
+pub fn set_low_water(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+}
+
 /// Sets the send and receive buffers of a TCP socket to `bytes`, in the units of setsockopt(2). The
 /// kernel silently caps them at `net.core.wmem_max` and `rmem_max`, and has a minimum of a few
 /// kilobytes. It doubles the size, because half of it goes to its own metadata (socket(7)).
@@ -125,6 +151,19 @@ mod tests {
             socket.tcp_user_timeout().unwrap(),
             Some(Duration::from_secs(60))
         );
+    }
+
+    #[test]
+    fn limits_of_readiness_are_set_again() {
+        let socket = socket();
+        limit_unsent(&socket, 1 << 19).unwrap();
+        assert_eq!(socket.tcp_notsent_lowat().unwrap(), 1 << 19);
+        for bytes in [100_000, 1] {
+            set_low_water(&socket, bytes).unwrap();
+            let mut buffer = [0; 4];
+            let set = sockopt::read(&socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut buffer);
+            assert_eq!(set.unwrap(), bytes.to_ne_bytes());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! send.
 
 mod load;
+mod low_water;
 
 use std::{
     collections::VecDeque,
@@ -18,8 +19,8 @@ use nicstripe_proto::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::load::StreamLoad;
 pub(crate) use self::load::{LoadCounters, Loads};
+use self::{load::StreamLoad, low_water::LowWater};
 use super::{
     clock,
     tls::{Plaintext, Progress, TlsError, TlsStream},
@@ -205,6 +206,7 @@ pub(crate) struct Stream<S> {
     /// since the start of the connection.
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
+    low_water: LowWater,
     bench: StreamLoad,
 }
 
@@ -225,6 +227,7 @@ impl<S: EventSink> Stream<S> {
             plain: Vec::new(),
             chunk_ends: VecDeque::new(),
             heard_at: clock::now(),
+            low_water: LowWater::default(),
             bench: StreamLoad::new(loads),
         }
     }
@@ -267,11 +270,12 @@ impl<S: EventSink> Stream<S> {
         }
         loop {
             let pending = self.greeted.tls.queued();
-            let room = pending < HIGH_WATER;
+            let (room, reads) = (pending < HIGH_WATER, pending < MOST_UNREAD);
             let (loads, due_at) = (
                 pending < LOW_WATER && self.bench.is_due(),
                 self.bench.due_at(),
             );
+            let lull_at = self.low_water.lull_at().filter(|_| reads);
             tokio::select! {
                 biased;
                 outgoing = self.outgoing.recv(), if room => match outgoing {
@@ -283,11 +287,12 @@ impl<S: EventSink> Stream<S> {
                         self.greeted.tls.flush().await?;
                     }
                 },
-                ready = self.greeted.tls.ready(pending < MOST_UNREAD, pending > 0 || loads) => {
+                ready = self.greeted.tls.ready(reads, pending > 0 || loads) => {
                     if ready?.is_readable() {
                         self.receive().await?;
                     }
                 }
+                () = clock::sleep_until(lull_at.map(Into::into)) => self.receive().await?,
                 () = clock::sleep_until(due_at.map(Into::into)) => {}
             }
             self.bench.fill(&mut self.greeted.tls, LOW_WATER)?;
@@ -360,6 +365,11 @@ impl<S: EventSink> Stream<S> {
     async fn receive(&mut self) -> Result<(), StreamEnd> {
         let mut events = Vec::new();
         let received = self.take_received(&mut events)?;
+        self.low_water.on_received(
+            received.received,
+            self.incoming.as_ref().map(|(header, _)| header),
+            &self.greeted.tls,
+        );
         self.bench.answer(&mut self.greeted.tls)?;
         if events.is_empty()
             && received.received > 0

@@ -165,6 +165,17 @@ impl TlsStream {
         })
     }
 
+    /// Sets the number of received bytes from which the connection is ready;
+    /// [`try_receive`](Self::try_receive) also receives fewer. Returns false if the system rejects
+    /// the number.
+    pub(crate) fn set_low_water(&self, bytes: u32) -> bool {
+        match &self.socket {
+            Socket::Tcp(tcp) => nicstripe_link::set_low_water(tcp, bytes).is_ok(),
+            #[cfg(test)]
+            Socket::Simulated(_) => false,
+        }
+    }
+
     /// Encrypts the concatenated slices, and appends them to the send queue.
     ///
     /// Accepts any length; use [`TlsStream::queued`] to limit the queue. Each call ends with a
@@ -477,8 +488,9 @@ impl Socket {
 
 fn recv(tcp: &TcpStream, space: &mut [u8]) -> io::Result<(usize, bool)> {
     let room = space.len();
-    let mut received = 0;
+    let (mut received, mut is_ready) = (0, false);
     let result = tcp.try_io(Interest::READABLE, || {
+        is_ready = true;
         received = (&*SockRef::from(tcp)).read(space)?;
         // A short read emptied the queue. `WouldBlock` clears tokio's readiness, which saves a
         // call that would read nothing.
@@ -488,6 +500,13 @@ fn recv(tcp: &TcpStream, space: &mut [u8]) -> io::Result<(usize, bool)> {
             Ok(())
         }
     });
+    // Below its low water the socket is not ready, and may have bytes.
+    let result = match is_ready {
+        true => result,
+        false => (&*SockRef::from(tcp))
+            .read(space)
+            .map(|some| received = some),
+    };
     match result {
         Ok(()) => Ok((received, false)),
         Err(error) if would_block(&error) => Ok((received, true)),

@@ -202,6 +202,32 @@ async fn readiness_ends_when_everything_is_read() {
     assert_eq!(progress.received, 0);
 }
 
+#[tokio::test]
+async fn below_the_low_water_nothing_is_ready_and_all_is_received() {
+    let (mut client, mut server) = connected(&Cast::new()).await;
+    assert!(server.set_low_water(100_000));
+    for (len, is_ready) in [(50_000, false), (120_000, true)] {
+        client.queue(&[&noise(len)]).unwrap();
+        client.flush().await.unwrap();
+        let wait = Duration::from_millis(if is_ready { 5000 } else { 50 });
+        let waited = tokio::time::timeout(wait, server.ready(true, false)).await;
+        assert_eq!(waited.is_ok(), is_ready, "{len} bytes");
+        let mut received = Vec::new();
+        while received.len() < len {
+            let progress = server.try_receive::<TlsError>(|part: &[u8]| {
+                received.extend_from_slice(part);
+                Ok(())
+            });
+            progress.unwrap();
+        }
+        assert_eq!(received, noise(len));
+    }
+    // Its end wakes it.
+    drop(client);
+    let waited = tokio::time::timeout(Duration::from_secs(5), server.ready(true, false)).await;
+    waited.unwrap().unwrap();
+}
+
 async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
