@@ -221,7 +221,10 @@ impl Driver {
                     self.watch_progress(clock::now());
                     self.end_with_peer(clock::now());
                     self.report_now_and_then();
-                    self.connections.values_mut().for_each(|connection| connection.update_congestion(clock::now()));
+                    for (path, connection) in &mut self.connections {
+                        connection.update_congestion(clock::now());
+                        connection.update_unsent(self.session.path_rate(*path));
+                    }
                 }
             }
             let now = clock::now();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{TcpInfo, change_congestion, tcp_info};
+use nicstripe_link::{TcpInfo, change_congestion, limit_unsent, tcp_info};
 use nicstripe_proto::{BitRate, DataHeader, PathId, message::StreamReport, path::Path};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -180,6 +180,8 @@ struct Open {
     congestion: Congestion,
     /// Congestion control used before the last change; `None` if it never changed.
     before: Option<String>,
+    /// Limit of the socket's unsent data in bytes.
+    unsent: u32,
 }
 
 /// Name of the congestion control that is based on rate and round-trip time (Linux 4.9).
@@ -188,6 +190,21 @@ const BBR: &str = "bbr";
 /// Capacity of the queue to a connection's task, in frames. Flow control limits data to 16 chunks
 /// and control frames are few, so a full queue means that the task is stuck.
 const OUTGOING_QUEUE: usize = 256;
+
+/// Least and greatest limit of a socket's unsent data in bytes. Each new connection has the least
+/// one.
+const UNSENT: (u32, u32) = (128 << 10, 1 << 20);
+
+/// Returns the limit of unsent data on a path of this rate: the power of two below 5 ms, for less
+/// than one wake-up per chunk at 1 Gbit/s.
+fn unsent_limit(rate: Option<BitRate>) -> u32 {
+    let bytes = rate.map_or(0, |rate| rate.0 / 8 / 200);
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    bytes
+        .checked_ilog2()
+        .map_or(0, |log2| 1 << log2)
+        .clamp(UNSENT.0, UNSENT.1)
+}
 
 impl PathConnection {
     pub(super) fn new(plan: PathPlan) -> Self {
@@ -223,6 +240,7 @@ impl PathConnection {
             probe,
             congestion: Congestion::new(),
             before: None,
+            unsent: UNSENT.0,
         });
     }
 
@@ -311,6 +329,18 @@ impl PathConnection {
         }
     }
 
+    /// Adapts the limit of the socket's unsent data to the measured rate of the path, so that a fast
+    /// link wakes its connection less often and a slow one has little committed to it.
+    pub(super) fn update_unsent(&mut self, rate: Option<BitRate>) {
+        let Some(open) = &mut self.open else { return };
+        let limit = unsent_limit(rate);
+        if let Some(probe) = open.probe.as_ref().filter(|_| limit != open.unsent) {
+            // Without the option everything works as before.
+            let _ = limit_unsent(probe, limit);
+            open.unsent = limit;
+        }
+    }
+
     /// Returns the TCP statistics of all connections of this path, summed.
     fn kernel(&self) -> KernelView {
         self.tcp().map_or(self.past, |info| add(&self.past, &info))
@@ -366,5 +396,20 @@ pub(super) fn view_of(report: &StreamReport) -> KernelView {
         rwnd_limited: report.rwnd_limited_us.map(Duration::from_micros),
         sndbuf_limited: report.sndbuf_limited_us.map(Duration::from_micros),
         starved: report.starved_us.map(Duration::from_micros),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fast_path_may_have_more_unsent_data() {
+        for (mbit, kib) in [(10, 128), (100, 128), (400, 128), (941, 512), (9410, 1024)] {
+            let limit = unsent_limit(Some(BitRate(mbit * 1_000_000)));
+            assert_eq!(limit, kib << 10, "{mbit} Mbit/s");
+        }
+        assert_eq!(unsent_limit(None), UNSENT.0);
+        assert_eq!(unsent_limit(Some(BitRate(u64::MAX))), UNSENT.1);
     }
 }
