@@ -1,8 +1,15 @@
-//! Clock of sessions and connections. It is tokio's, so that tests can run them in virtual time.
+//! Clock of sessions and connections. In tests it is tokio's, which can be stopped.
 
 use std::time::Instant;
 
+/// Returns the current time.
+#[cfg(not(test))]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
 /// Returns the current time of the runtime's clock.
+#[cfg(test)]
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
