@@ -1,12 +1,7 @@
-//! Copy of a single file: what its target is decides whether the file is sent.
+//! Copy of a single file: what its target is decides whether the file is sent. A tree copy of the one
+//! file, as a dry run, compares the two.
 
-use std::{
-    ffi::OsStr,
-    fmt, fs,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{ffi::OsStr, fmt, fs, os::unix::ffi::OsStrExt as _, path::Path, time::SystemTime};
 
 use nicstripe::{
     Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
@@ -39,21 +34,17 @@ impl Single<'_> {
     pub(super) async fn run_dry(&mut self) -> Result<Report, Failure> {
         let copy = SingleCopy::find(self.client, self.plan).await?;
         let options = self.plan.options;
-        let verdict = match copy.judge(options)? {
-            Judgement::Compare if !self.compare(&copy, true).await?.0 => {
-                if !options.replace {
-                    return Err(copy.error(Obstacle::Differs).into());
-                }
-                Verdict::Replace
+        copy.check(options)?;
+        // The daemon also reports missing rights of this machine.
+        let (verdict, report) = self.judge(&copy).await?;
+        if verdict == Verdict::Replace {
+            if !options.replace && !replaces_unseen(options) {
+                return Err(copy.error(Obstacle::Differs).into());
             }
-            Judgement::Compare | Judgement::Same => Verdict::Same,
-            Judgement::Copy(verdict) => verdict,
-        };
-        if verdict == Verdict::Replace && !options.force && copy.found_special() {
-            return Err(copy.error(Obstacle::Special).into());
+            if !options.force && copy.found_special() {
+                return Err(copy.error(Obstacle::Special).into());
+            }
         }
-        // The daemon reports missing rights of this machine.
-        let (_, report) = self.compare(&copy, false).await?;
         let outcome = match verdict {
             Verdict::Same => EntryOutcome::Skipped(verdict),
             verdict => EntryOutcome::Copied {
@@ -87,9 +78,6 @@ impl Single<'_> {
     /// Examines the target of a failed copy. Returns success if an equal file exists, replaces one
     /// that differs, and returns an error that names the obstacle if one is found, otherwise the
     /// original failure.
-    ///
-    /// Files of one size and different times are compared, which reads them at both ends and sends
-    /// nothing: without `-p` the target of an earlier copy has the time of that copy.
     async fn reconsider(&mut self, failure: Failure) -> Result<Report, Failure> {
         let code = match &failure {
             Failure::Library(error) => error.fail_code(),
@@ -107,31 +95,43 @@ impl Single<'_> {
             // If the target cannot be examined, the original failure stands.
             Err(_) => return Err(failure),
         };
-        let judgement = copy.judge(self.plan.options)?;
+        copy.check(self.plan.options)?;
         if !exists {
             return Err(failure);
         }
-        let compares = judgement == Judgement::Compare;
-        if compares && copy.source.size >= MUCH {
-            self.show.tell(format_args!(
-                "\"{}\" exists with another time: comparing contents (-f sends it at once)",
-                copy.shown
-            ));
+        match self.judge(&copy).await {
+            Ok((Verdict::Same, report)) => Ok(copy.report(report, Verdict::Same)),
+            Err(stopped @ Failure::Interrupted { .. }) => Err(stopped),
+            Ok(_) | Err(_) if self.plan.options.replace => self.transfer(self.plan.options).await,
+            Ok(_) => Err(copy.error(Obstacle::Differs).into()),
+            Err(_) => Err(failure),
         }
-        if compares || judgement == Judgement::Same {
-            match self.compare(&copy, compares).await {
-                Ok((true, report)) => return Ok(copy.report(report, Verdict::Same)),
-                Err(stopped @ Failure::Interrupted { .. }) => return Err(stopped),
-                Ok((false, _)) if !self.plan.options.replace => {
-                    return Err(copy.error(Obstacle::Differs).into());
+    }
+
+    /// Decides on the target as a tree copy does, except that the contents decide if only the times
+    /// differ: without `-p` the target of an earlier copy has the time of that copy. Comparing them
+    /// reads the files at both ends and sends nothing.
+    async fn judge(&mut self, copy: &SingleCopy) -> Result<(Verdict, Report), Failure> {
+        let (is_same, report) = self.compare(copy, false).await?;
+        let verdict = match &copy.found {
+            Ok(Some(_)) if replaces_unseen(self.plan.options) => Verdict::Replace,
+            Ok(Some(_)) if is_same => Verdict::Same,
+            Ok(Some(found)) if found.kind == Kind::File && found.size == copy.source.size => {
+                if copy.source.size >= MUCH {
+                    self.show.tell(format_args!(
+                        "\"{}\" exists with another time: comparing contents (-f sends it at once)",
+                        copy.shown
+                    ));
                 }
-                Ok(_) | Err(_) => {}
+                match self.compare(copy, true).await? {
+                    (true, report) => return Ok((Verdict::Same, report)),
+                    (false, _) => Verdict::Replace,
+                }
             }
-        }
-        match self.plan.options.replace {
-            true => self.transfer(self.plan.options).await,
-            false => Err(failure),
-        }
+            Ok(Some(_)) => Verdict::Replace,
+            Ok(None) | Err(_) => Verdict::Create,
+        };
+        Ok((verdict, report))
     }
 
     async fn transfer(&mut self, options: CopyOptions) -> Result<Report, Failure> {
@@ -193,15 +193,6 @@ struct SingleCopy {
 
 /// Metadata of a target other than a directory, `None` if there is nothing, or an obstacle.
 type Found = Result<Option<Stat>, Obstacle>;
-
-/// Decision on the target of a single-file copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Judgement {
-    Copy(Verdict),
-    Same,
-    /// The sizes are equal and the times differ, so the contents must be compared.
-    Compare,
-}
 
 impl SingleCopy {
     async fn find(client: &Client, plan: &Plan) -> Result<Self, Failure> {
@@ -281,18 +272,12 @@ impl SingleCopy {
         })
     }
 
-    fn judge(&self, options: CopyOptions) -> Result<Judgement, TargetError> {
+    /// Returns an error if the target can be neither created nor replaced.
+    fn check(&self, options: CopyOptions) -> Result<(), TargetError> {
         match &self.found {
-            Ok(None) => Ok(Judgement::Copy(Verdict::Create)),
-            Err(Obstacle::NoParent(_)) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
+            Err(Obstacle::NoParent(_)) if options.parents => Ok(()),
             Err(obstacle) => Err(self.error(obstacle.clone())),
-            Ok(Some(_)) if replaces_unseen(options) => Ok(Judgement::Copy(Verdict::Replace)),
-            Ok(Some(found)) => match judge(&self.source, found) {
-                Judgement::Copy(Verdict::Replace) if !options.replace => {
-                    Err(self.error(Obstacle::Differs))
-                }
-                judgement => Ok(judgement),
-            },
+            Ok(_) => Ok(()),
         }
     }
 
@@ -338,28 +323,6 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
     };
     let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     Stat::new(kind, metadata.len(), modified)
-}
-
-/// Compares two files as a tree copy does, except that the content decides if only the times
-/// differ: the target of a copy without `-p` has the time of that copy.
-fn judge(source: &Stat, found: &Stat) -> Judgement {
-    let are_files = source.kind == Kind::File && found.kind == Kind::File;
-    match are_files && source.size == found.size {
-        false => Judgement::Copy(Verdict::Replace),
-        true if is_same_time(source.modified, found.modified) => Judgement::Same,
-        true => Judgement::Compare,
-    }
-}
-
-/// Compares modification times. Ignores nanoseconds if the target's time has none, since not every
-/// file system stores them.
-fn is_same_time(sent: SystemTime, found: SystemTime) -> bool {
-    let since = |time: SystemTime| {
-        time.duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO)
-    };
-    let (sent, found) = (since(sent), since(found));
-    sent == found || (found.subsec_nanos() == 0 && sent.as_secs() == found.as_secs())
 }
 
 fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
@@ -482,29 +445,6 @@ const MUCH: u64 = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn looked(size: u64, seconds: u64, nanoseconds: u32) -> Stat {
-        let modified = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-        Stat::new(Kind::File, size, modified)
-    }
-
-    #[test]
-    fn a_file_is_the_same_by_size_and_time_and_otherwise_its_content_decides() {
-        let source = looked(5, 100, 7);
-        for (found, expected) in [
-            (looked(5, 100, 7), Judgement::Same),
-            (looked(5, 100, 0), Judgement::Same),
-            (looked(5, 100, 8), Judgement::Compare),
-            (looked(5, 99, 0), Judgement::Compare),
-            (looked(6, 100, 7), Judgement::Copy(Verdict::Replace)),
-            (
-                Stat::new(Kind::Other, 5, source.modified),
-                Judgement::Copy(Verdict::Replace),
-            ),
-        ] {
-            assert_eq!(judge(&source, &found), expected, "{found:?}");
-        }
-    }
 
     #[test]
     fn a_path_here_is_followed_to_the_first_directory_that_is_none() {
