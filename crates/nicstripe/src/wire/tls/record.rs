@@ -186,10 +186,11 @@ impl Opener {
         Ok((content, &padded[..len]))
     }
 
-    /// Decrypts `record` into `room`, which is one byte longer than the data of a record of this
-    /// length by [`Sealer`]. Returns the type and length of the data, whose end is overwritten.
+    /// Decrypts `record` into `room`, which has as many bytes as the record's ciphertext without the
+    /// tag: one more than the data if [`Sealer`] made the record. Returns the type and the length of
+    /// the data; the bytes behind it have no meaning.
     ///
-    /// After an error `room` holds bytes that nobody vouches for.
+    /// After an error nothing in `room` may be used.
     pub(crate) fn open_into(
         &mut self,
         record: &mut [u8],
