@@ -25,7 +25,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketType, bind, connect, recv, soc
 use crate::record::{CHUNK, Cipher, FRAME, Head, Opener, Sealer};
 
 /// Cipher of the pair: that of nicstripe.
-const CIPHER: Cipher = Cipher::Aes256Gcm;
+const CIPHER: Cipher = Cipher::Aes128Gcm;
 
 /// Command line of one end, which the testkit's `Contender::Floor` writes.
 #[derive(Debug, Parser)]

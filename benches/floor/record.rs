@@ -61,9 +61,9 @@ impl Head {
 /// Cipher of the records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cipher {
-    /// The first choice of nicstripe.
-    Aes256Gcm,
+    /// The first choice of nicstripe on processors with instructions for AES.
     Aes128Gcm,
+    Aes256Gcm,
 }
 
 impl Cipher {

@@ -3,7 +3,7 @@
 //! | | |
 //! | --- | --- |
 //! | version | TLS 1.3 only |
-//! | cipher | AES-256-GCM; ChaCha20-Poly1305 if either end's processor has no AES instructions |
+//! | cipher | AES-128-GCM; ChaCha20-Poly1305 if it is faster on either end's processor |
 //! | key exchange | X25519MLKEM768 only: a recording made today stays unreadable to a quantum computer, for 0.07 ms more a handshake |
 //! | keys | Ed25519 raw public keys (RFC 7250), pinned, on both ends, always; any key for an invitation, which proves a code instead |
 //! | application protocol | [`ALPN`], always; [`INVITATION_ALPN`] for an invitation |
@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::aws_lc_rs::{self as provider, cipher_suite, kx_group};
+use rustls::crypto::aws_lc_rs::{self as provider, kx_group};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -21,9 +21,10 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
-    ServerConfig, SignatureScheme,
+    ServerConfig, SignatureScheme, SupportedCipherSuite,
 };
 
+use super::cipher::{CHACHA20_FIRST, fastest_first};
 use crate::trust::{Identity, PublicKey};
 
 /// Function that returns true for the public keys to accept. Called once per handshake, on any
@@ -69,22 +70,22 @@ impl ClientTls {
     /// Creates a configuration that presents `identity`, and accepts servers whose key passes
     /// `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
-        Self::with_aes(identity, accepts, Family::Session, has_aes())
+        Self::with_suites(identity, accepts, Family::Session, fastest_first())
     }
 
     /// Like `new`, for joining an invitation. No daemon accepts such a connection.
     pub(crate) fn for_invitation(identity: &Identity, accepts: KeyFilter) -> Self {
-        Self::with_aes(identity, accepts, Family::Invitation, has_aes())
+        Self::with_suites(identity, accepts, Family::Invitation, fastest_first())
     }
 
-    /// Like `new`, for a processor with or without AES instructions.
-    pub(super) fn with_aes(
+    /// Like `new`, with these cipher suites in order of preference.
+    pub(super) fn with_suites(
         identity: &Identity,
         accepts: KeyFilter,
         family: Family,
-        has_aes: bool,
+        suites: Suites,
     ) -> Self {
-        let crypto = Arc::new(crypto_provider(has_aes));
+        let crypto = Arc::new(crypto_provider(suites));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
         let mut config = ClientConfig::builder_with_provider(crypto)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -117,23 +118,28 @@ impl ServerTls {
     /// Creates a configuration that presents `identity`, and accepts clients whose key passes
     /// `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
-        Self::with_aes(identity, accepts, Family::Session, has_aes())
+        Self::with_suites(identity, accepts, Family::Session, fastest_first())
     }
 
     /// Like `new`, for the connections of an invitation: accepts any key, and no connection of a
     /// session.
     pub(crate) fn for_invitation(identity: &Identity) -> Self {
-        Self::with_aes(identity, Arc::new(|_| true), Family::Invitation, has_aes())
+        Self::with_suites(
+            identity,
+            Arc::new(|_| true),
+            Family::Invitation,
+            fastest_first(),
+        )
     }
 
-    /// Like `new`, for a processor with or without AES instructions.
-    pub(super) fn with_aes(
+    /// Like `new`, with these cipher suites in order of preference.
+    pub(super) fn with_suites(
         identity: &Identity,
         accepts: KeyFilter,
         family: Family,
-        has_aes: bool,
+        suites: Suites,
     ) -> Self {
-        let crypto = Arc::new(crypto_provider(has_aes));
+        let crypto = Arc::new(crypto_provider(suites));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
         let mut config = ServerConfig::builder_with_provider(crypto)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -152,24 +158,20 @@ impl ServerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
         // The client's order decides, unless AES is expensive here.
-        config.ignore_client_order = !has_aes;
+        config.ignore_client_order = suites.first() == CHACHA20_FIRST.first();
         // Needed by the record layer of this crate: see `record`.
         config.enable_secret_extraction = true;
         Self(config, family)
     }
 }
 
+/// Cipher suites in order of preference.
+type Suites = &'static [SupportedCipherSuite];
+
 /// Returns the cipher suites and key exchanges of aws-lc to use, in order of preference.
-fn crypto_provider(has_aes: bool) -> CryptoProvider {
-    let mut cipher_suites = vec![
-        cipher_suite::TLS13_AES_256_GCM_SHA384,
-        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-    ];
-    if !has_aes {
-        cipher_suites.reverse();
-    }
+fn crypto_provider(suites: Suites) -> CryptoProvider {
     CryptoProvider {
-        cipher_suites,
+        cipher_suites: suites.to_vec(),
         kx_groups: vec![kx_group::X25519MLKEM768],
         ..provider::default_provider()
     }
@@ -321,25 +323,6 @@ pub(super) struct BadKey;
 /// `certificate_unknown`.
 fn reject(why: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))))
-}
-
-/// Returns true if AES-GCM is cheap on this processor. Without AES instructions ChaCha20 is several
-/// times faster, and safe against cache timing.
-fn has_aes() -> bool {
-    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-    {
-        std::arch::is_x86_feature_detected!("aes")
-            && std::arch::is_x86_feature_detected!("pclmulqdq")
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        std::arch::is_aarch64_feature_detected!("aes")
-            && std::arch::is_aarch64_feature_detected!("pmull")
-    }
-    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        false
-    }
 }
 
 /// ALPN name of this version of the protocol (RFC 7301), the only one that a client of a session

@@ -8,6 +8,7 @@
 //! [`config`] lists the required parameters. A server sends nothing to a client that does not name
 //! the ALPN protocol of nicstripe.
 
+mod cipher;
 mod config;
 mod error;
 mod exporter;

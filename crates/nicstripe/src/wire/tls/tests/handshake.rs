@@ -4,6 +4,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, DigitallySignedStruct, Error, SignatureScheme};
 
+use super::super::cipher::{AES_FIRST, CHACHA20_FIRST};
 use super::super::config::Family;
 use super::super::record::{MAX_RECORD, RecordError, record_len};
 use super::*;
@@ -316,30 +317,25 @@ fn no_bytes_of_a_peer_make_us_panic() {
 #[test]
 fn the_weaker_processor_chooses_the_cipher() {
     let cast = Cast::new();
-    for (client_aes, server_aes, chacha) in [
-        (true, true, false),
-        (false, true, true),
-        (true, false, true),
-        (false, false, true),
+    let (aes_128, aes_256, chacha20) = ([0x13, 0x01], [0x13, 0x02], [0x13, 0x03]);
+    let only_aes_256 = &AES_FIRST[1..2];
+    for (client, server, suite) in [
+        (AES_FIRST, AES_FIRST, aes_128),
+        (CHACHA20_FIRST, AES_FIRST, chacha20),
+        (AES_FIRST, CHACHA20_FIRST, chacha20),
+        (CHACHA20_FIRST, CHACHA20_FIRST, chacha20),
+        (only_aes_256, AES_FIRST, aes_256),
+        (CHACHA20_FIRST, only_aes_256, aes_256),
     ] {
-        let client = ClientTls::with_aes(
-            &cast.client,
-            only(cast.server.public_key()),
-            Family::Session,
-            client_aes,
-        );
-        let server = ServerTls::with_aes(
-            &cast.server,
-            only(cast.client.public_key()),
-            Family::Session,
-            server_aes,
-        );
+        let key = cast.server.public_key();
+        let client = ClientTls::with_suites(&cast.client, only(key), Family::Session, client);
+        let key = cast.client.public_key();
+        let server = ServerTls::with_suites(&cast.server, only(key), Family::Session, server);
         let mut pair = Pair::new(&client, &server);
         pair.server_reads().unwrap();
         // ServerHello: header 5 + 4, version 2, random 32, session id 1 + 32, then the suite (RFC
         // 8446, section 4.1.3).
-        let suite = &pair.to_client.pending()[76..78];
-        assert_eq!(suite, if chacha { [0x13, 0x03] } else { [0x13, 0x02] });
+        assert_eq!(&pair.to_client.pending()[76..78], suite);
         pair.client_reads().unwrap();
         pair.client
             .send(&[&noise(40_000)], &mut pair.to_server)

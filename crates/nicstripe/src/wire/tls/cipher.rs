@@ -1,0 +1,64 @@
+//! Order of the cipher suites: what this processor encrypts fastest comes first.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use rustls::SupportedCipherSuite;
+use rustls::crypto::aws_lc_rs::cipher_suite::{
+    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+};
+
+use super::record::MAX_PLAINTEXT;
+
+/// Order for a processor with instructions for AES, on which AES-GCM is two to five times as fast
+/// as ChaCha20. AES-128 takes ten rounds a block, AES-256 fourteen.
+pub(super) static AES_FIRST: &[SupportedCipherSuite] = &[
+    TLS13_AES_128_GCM_SHA256,
+    TLS13_AES_256_GCM_SHA384,
+    TLS13_CHACHA20_POLY1305_SHA256,
+];
+
+/// Order for any other processor, on which ChaCha20 is two to four times as fast as AES.
+pub(super) static CHACHA20_FIRST: &[SupportedCipherSuite] = &[
+    TLS13_CHACHA20_POLY1305_SHA256,
+    TLS13_AES_128_GCM_SHA256,
+    TLS13_AES_256_GCM_SHA384,
+];
+
+/// Returns the order for this processor, measured once per process within 1 ms.
+pub(super) fn fastest_first() -> &'static [SupportedCipherSuite] {
+    static HERE: OnceLock<&[SupportedCipherSuite]> = OnceLock::new();
+    HERE.get_or_init(|| {
+        let aes = time_of(&AES_128_GCM);
+        let chacha20 = time_of(&CHACHA20_POLY1305);
+        tracing::debug!(?aes, ?chacha20, "time to encrypt a record");
+        match aes <= chacha20 {
+            true => AES_FIRST,
+            false => CHACHA20_FIRST,
+        }
+    })
+}
+
+/// Returns the least time that a full record takes: the first ones find a slow clock and cold
+/// memory. A cipher that fails is the slowest.
+fn time_of(algorithm: &'static Algorithm) -> Duration {
+    let Ok(key) = UnboundKey::new(algorithm, &[0; 32][..algorithm.key_len()]) else {
+        return Duration::MAX;
+    };
+    let key = LessSafeKey::new(key);
+    let mut record = vec![0; MAX_PLAINTEXT];
+    let times = (0..RECORDS).map(|_| {
+        // Nothing is sent under this key.
+        let nonce = Nonce::assume_unique_for_key([0; 12]);
+        let start = Instant::now();
+        let sealed = key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut record);
+        sealed.map_or(Duration::MAX, |_| start.elapsed())
+    });
+    times.min().unwrap_or(Duration::MAX)
+}
+
+/// Number of records measured: 0.1 ms each on a slow processor without instructions for AES.
+const RECORDS: u32 = 4;
