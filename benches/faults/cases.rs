@@ -371,6 +371,7 @@ fn once(
         options: &options,
         groups: groups.as_ref(),
     };
+    let _ballast = place.ballast(scene.sample.size)?;
     let mut play = Play::begin(&scene, start)?;
     if case == Case::Corrupt {
         play.until_share(0.02)?;

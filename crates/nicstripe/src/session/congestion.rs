@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use nicstripe_link::TcpInfo;
 
-/// Selects the congestion control of one connection. Call [`Congestion::on_info`] ten
-/// times a second.
+/// Selects the congestion control of one connection. Call [`Congestion::on_info`] every
+/// [`WINDOW`].
 #[derive(Debug)]
 pub(super) struct Congestion {
     state: Choice,
@@ -33,8 +33,7 @@ pub(super) enum Advice {
 
 #[derive(Debug)]
 enum Choice {
-    /// No measurement for this number of windows: at the start, because slow start fills queues,
-    /// and after a failed trial.
+    /// No measurement for this number of windows, after a failed trial.
     Resting(u32),
     /// Measurement of the default algorithm: rates of the latest consecutive lossy windows, in
     /// bytes per second.
@@ -63,7 +62,7 @@ struct Window {
 impl Congestion {
     pub(super) fn new() -> Self {
         Self {
-            state: Choice::Resting(YOUNG),
+            state: Choice::Watching(Vec::new()),
             failed_trials: 0,
             since: None,
         }
@@ -76,7 +75,7 @@ impl Congestion {
             return None;
         };
         let elapsed = now.saturating_duration_since(*start);
-        if elapsed < WINDOW {
+        if elapsed < SHORTEST.max(info.rtt * ROUND_TRIPS) {
             return None;
         }
         let window = Window::between(before, info, elapsed);
@@ -168,36 +167,39 @@ fn mean(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
-/// Minimum duration of a measuring window, just under the interval of [`Congestion::on_info`]
-/// calls. Long enough for 40 losses at 0.5 % and 1 Gbit/s; short enough to help a copy that lasts
-/// seconds.
-const WINDOW: Duration = Duration::from_millis(90);
+/// Interval of the readings, and duration of a measuring window at short round trips. Long enough for
+/// 20 losses at 0.5 % and 1 Gbit/s; short enough to help a copy that lasts seconds.
+pub(super) const WINDOW: Duration = Duration::from_millis(50);
 
-/// Number of windows ignored at the start of a connection, because slow start causes losses.
-const YOUNG: u32 = 1;
+/// Minimum duration of a window, for readings that come late and early.
+const SHORTEST: Duration = Duration::from_millis(45);
+
+/// Minimum number of round trips in a window: slow start's losses are retransmitted in one or two,
+/// and thus in one window.
+const ROUND_TRIPS: u32 = 4;
 
 /// Ratio of retransmitted to sent bytes that indicates random loss, such as from a bad cable. A
 /// full queue of 1000 packets at 1 Gbit/s costs cubic one loss in several thousand packets.
 const LOSSY: f64 = 0.002;
 
-/// Number of consecutive lossy windows required before a trial, to exclude chance.
+/// Number of consecutive lossy windows required before a trial, to exclude chance and slow start.
 const LOSSY_WINDOWS: usize = 2;
 
 /// Number of windows for bbr to settle: several round trips, and time to drain a queue.
-const PAUSE: u32 = 2;
+const PAUSE: u32 = 4;
 
 /// Number of windows measured in a trial of bbr.
-const TRIED_WINDOWS: usize = 5;
+const TRIED_WINDOWS: usize = 10;
 
 /// Number of failed trials after which a connection keeps the default algorithm.
 const MOST_TRIALS: u32 = 4;
 
 /// Number of windows ignored after the first failed trial (one second); doubles after each further
 /// one.
-const REST: u32 = 10;
+const REST: u32 = 20;
 
-/// Minimum bytes sent in a window to evaluate its packet loss: 200 packets.
-const LEAST_SENT: u64 = 200 * 1448;
+/// Minimum bytes sent in a window to evaluate its packet loss: 100 packets.
+const LEAST_SENT: u64 = 100 * 1448;
 
 /// Minimum fraction of a window in which the network must be the bottleneck.
 const FULL: f64 = 0.8;
@@ -242,7 +244,7 @@ mod tests {
         }
 
         fn send(&mut self, windows: usize, megabytes: u64, loss: f64, busy: f64) -> Vec<Advice> {
-            let bytes = megabytes * 250_000;
+            let bytes = megabytes * 50_000;
             let add = |counter: &mut Option<u64>, bytes: u64| {
                 *counter = counter.map(|before| before + bytes);
             };
@@ -262,24 +264,34 @@ mod tests {
     #[test]
     fn a_clean_connection_is_left_alone() {
         let mut connection = Connection::new();
-        assert_eq!(connection.send(2, 100, 0.05, 1.0), [], "slow start");
+        assert_eq!(connection.send(1, 100, 0.05, 1.0), [], "slow start");
         assert_eq!(connection.send(100, 117, 0.0005, 1.0), []);
         assert_eq!(connection.send(1, 117, 0.01, 1.0), [], "once is chance");
         assert_eq!(connection.send(10, 117, 0.0, 1.0), []);
     }
 
     #[test]
+    fn slow_start_over_a_long_way_is_no_random_loss() {
+        let mut connection = Connection::new();
+        connection.info.rtt = WINDOW;
+        let windows = ROUND_TRIPS as usize;
+        assert_eq!(connection.send(windows, 100, 0.05, 1.0), []);
+        assert_eq!(connection.send(windows, 117, 0.0, 1.0), []);
+        assert_eq!(connection.send(2 * windows, 80, 0.005, 1.0), [Advice::Try]);
+    }
+
+    #[test]
     fn a_lossy_connection_keeps_bbr_where_that_brings_more() {
         let mut connection = Connection::new();
-        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(2, 80, 0.005, 1.0), [Advice::Try]);
         assert_eq!(connection.send(20, 116, 0.005, 1.0), []);
     }
 
     #[test]
     fn a_lossy_connection_returns_to_what_it_had_where_bbr_brings_less() {
         let mut connection = Connection::new();
-        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
-        assert_eq!(connection.send(15, 60, 0.005, 1.0), [Advice::Return]);
+        assert_eq!(connection.send(2, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(20, 60, 0.005, 1.0), [Advice::Return]);
     }
 
     #[test]
@@ -295,15 +307,15 @@ mod tests {
                 _ => {}
             }
         }
-        assert_eq!(pauses, [4, 13, 23, 43]);
+        assert_eq!(pauses, [2, 23, 43, 83]);
     }
 
     #[test]
     fn a_second_trial_is_kept_where_it_brings_more() {
         let mut connection = Connection::new();
-        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(2, 80, 0.005, 1.0), [Advice::Try]);
         assert_eq!(
-            connection.send(20, 60, 0.005, 1.0),
+            connection.send(40, 60, 0.005, 1.0),
             [Advice::Return, Advice::Try]
         );
         assert_eq!(connection.send(100, 116, 0.005, 1.0), []);
@@ -313,7 +325,7 @@ mod tests {
     fn what_has_little_to_send_is_not_judged() {
         let mut connection = Connection::new();
         assert_eq!(connection.send(20, 80, 0.005, 0.3), []);
-        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(2, 80, 0.005, 1.0), [Advice::Try]);
         assert_eq!(
             connection.send(20, 10, 0.005, 0.3),
             [],

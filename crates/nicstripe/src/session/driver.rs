@@ -32,6 +32,7 @@ use tokio_util::task::TaskTracker;
 use self::{account::Account, asks::Asks};
 use super::{
     bench::{SessionBench, Tap},
+    congestion,
     input::{Command, Input, Jobs, LinkNews, SessionHandle, SessionSignals},
     kind::retransmit::BufferedChunk,
     path_connection::{Established, PathConnection, PathPlan},
@@ -199,6 +200,8 @@ impl Driver {
         let mut batch = Vec::with_capacity(BATCH);
         let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut sampling = tokio::time::interval(congestion::WINDOW);
+        sampling.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let stopped = self.signals.stopped.clone();
         while self.closing.is_none() {
             let timeout = self
@@ -222,10 +225,12 @@ impl Driver {
                     self.end_with_peer(clock::now());
                     self.report_now_and_then();
                     for (path, connection) in &mut self.connections {
-                        connection.update_congestion(clock::now());
                         connection.update_unsent(self.session.path_rate(*path));
                     }
                 }
+                _ = sampling.tick() => for connection in self.connections.values_mut() {
+                    connection.update_congestion(clock::now());
+                },
             }
             let now = clock::now();
             for input in batch.drain(..) {

@@ -296,7 +296,8 @@ impl PathConnection {
             .is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
     }
 
-    /// Switches the congestion control if random loss requires it. Call ten times a second.
+    /// Switches the congestion control if random loss requires it. Call every
+    /// [`WINDOW`](super::congestion::WINDOW).
     pub(super) fn update_congestion(&mut self, now: Instant) {
         let Some(open) = self
             .open
