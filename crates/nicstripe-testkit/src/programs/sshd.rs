@@ -50,7 +50,7 @@ impl Sshd {
         let _ = fs::create_dir("/run/sshd");
         let programs = fs::canonicalize(program()).unwrap();
         let config = format!(
-            "HostKey {0}/host\nAuthorizedKeysFile {0}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n\
+            "HostKey {0}/host\nAuthorizedKeysFile {0}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\nSubsystem sftp internal-sftp\n\
              PermitRootLogin prohibit-password\nSetEnv NICSTRIPE_HOME={1} PATH={2}:/usr/bin:/bin HOME={3}\n",
             folder.display(),
             nicstripe_home.display(),
