@@ -19,7 +19,7 @@ pub(crate) const WINDOW: u64 = 64;
 /// messages uses 4 MiB.
 ///
 /// Most messages of a peer cause an answer. A hostile peer that never acknowledges answers would
-/// fill the memory. An honest peer acknowledges each message at once.
+/// fill the memory. An honest peer acknowledges each message soon.
 pub(crate) const MOST_WAITING: usize = 8 << 20;
 
 /// Memory charged for a queued message, in addition to its body, in bytes.
@@ -28,14 +28,21 @@ const OVERHEAD: usize = 64;
 /// Time after which an unacknowledged message is retransmitted on another path. Doubles with each
 /// retry.
 ///
-/// Acknowledgements are immediate. On a LAN, a late acknowledgement has one of two causes: the
-/// message waits behind data on a slow link, or the link is dead in one direction. In the second
+/// Acknowledgements wait at most [`ACK_DELAY`]. On a LAN, a late acknowledgement has one of two
+/// causes: the message waits behind data on a slow link, or the link is dead in one direction. In the second
 /// case, this end may still receive, and the path does not become suspect. On long-distance links,
 /// the few messages of a transfer are sent twice.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(50);
 
+/// Maximum delay of an acknowledgement that could be sent together with an answer: a tenth of
+/// [`RESEND_AFTER`]. An acknowledgement of its own wakes the peer once more for each request.
+const ACK_DELAY: Duration = Duration::from_millis(5);
+
+/// Number of messages that are acknowledged without a delay: a quarter of the [`WINDOW`].
+const ACK_EVERY: u64 = WINDOW / 4;
+
 /// Send and receive state of a session's control messages.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Reliable {
     /// Sequence number of the first message in `unacknowledged`.
     first_seq: u64,
@@ -44,11 +51,13 @@ pub(crate) struct Reliable {
     waiting: usize,
     next_expected: u64,
     early: BTreeMap<u64, Vec<u8>>,
-    /// Paths on which this end must send an acknowledgement.
-    owed: Vec<PathId>,
+    /// Number of messages that were last acknowledged, on any path.
+    acknowledged: u64,
+    /// Paths on which this end must send an acknowledgement, and the time at which it is due.
+    owed: Vec<(PathId, Instant)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Outgoing {
     body: Vec<u8>,
     /// Path of the latest transmission; `None` if the message was never sent or must be
@@ -140,12 +149,35 @@ impl Reliable {
         })
     }
 
+    /// Returns true if a message is due on `path`.
+    pub(crate) fn is_due(&self, path: PathId, now: Instant) -> bool {
+        let mut window = self.unacknowledged.iter().take(WINDOW as usize);
+        window.any(|message| message.is_due(path, now))
+    }
+
     /// Returns the sequence number of the next expected message; `None` if no acknowledgement is
-    /// due on `path`. The number acknowledges all earlier messages.
-    pub(crate) fn poll_ack(&mut self, path: PathId) -> Option<u64> {
-        let index = self.owed.iter().position(|owed| *owed == path)?;
+    /// due on `path`. The number acknowledges all earlier messages. An acknowledgement is due early
+    /// if it `has_company`: a message to send on the path.
+    pub(crate) fn poll_ack(
+        &mut self,
+        path: PathId,
+        has_company: bool,
+        now: Instant,
+    ) -> Option<u64> {
+        let many = self.next_expected - self.acknowledged >= ACK_EVERY;
+        let is_due = |at: Instant| has_company || many || at <= now;
+        let index = self
+            .owed
+            .iter()
+            .position(|(owed, at)| *owed == path && is_due(*at))?;
         self.owed.swap_remove(index);
+        self.acknowledged = self.next_expected;
         Some(self.next_expected)
+    }
+
+    /// Returns the time at which the next acknowledgement is due; `None` without one.
+    pub(crate) fn ack_deadline(&self) -> Option<Instant> {
+        self.owed.iter().map(|(_, at)| *at).min()
     }
 
     /// Schedules the unacknowledged messages of a path that is lost or suspect for retransmission.
@@ -170,6 +202,7 @@ impl Reliable {
         path: PathId,
         seq: u64,
         body: Vec<u8>,
+        now: Instant,
     ) -> Result<Vec<Vec<u8>>, ReliableError> {
         if seq >= self.next_expected.saturating_add(WINDOW) {
             return Err(ReliableError::TooEarly {
@@ -182,8 +215,12 @@ impl Reliable {
                 waiting: self.waiting,
             });
         }
-        if !self.owed.contains(&path) {
-            self.owed.push(path);
+        // The peer has not received the acknowledgement of a message that it sends again.
+        let is_known = seq < self.next_expected || self.early.contains_key(&seq);
+        let at = if is_known { now } else { now + ACK_DELAY };
+        match self.owed.iter_mut().find(|(owed, _)| *owed == path) {
+            Some((_, due)) => *due = at.min(*due),
+            None => self.owed.push((path, at)),
         }
         if seq >= self.next_expected {
             self.early.insert(seq, body);
@@ -263,38 +300,49 @@ mod tests {
 
     #[test]
     fn messages_arrive_once_and_in_order_whatever_path_is_faster() {
-        let mut receiver = Reliable::default();
+        let (mut receiver, now) = (Reliable::default(), origin());
+        let nothing = Vec::<Vec<u8>>::new();
+        assert_eq!(receiver.handle(B, 1, vec![1], now).unwrap(), nothing);
+        assert_eq!(receiver.handle(A, 0, vec![0], now).unwrap(), [[0], [1]]);
+        assert_eq!(receiver.handle(A, 1, vec![1], now).unwrap(), nothing);
+        let late = now + ACK_DELAY;
         assert_eq!(
-            receiver.handle(B, 1, vec![1]).unwrap(),
-            Vec::<Vec<u8>>::new()
-        );
-        assert_eq!(receiver.handle(A, 0, vec![0]).unwrap(), [[0], [1]]);
-        assert_eq!(
-            receiver.handle(A, 1, vec![1]).unwrap(),
-            Vec::<Vec<u8>>::new()
-        );
-        assert_eq!(
-            (
-                receiver.poll_ack(A),
-                receiver.poll_ack(B),
-                receiver.poll_ack(A)
-            ),
-            (Some(2), Some(2), None)
+            [(A, now), (B, late), (A, late)].map(|(path, now)| receiver.poll_ack(path, false, now)),
+            [Some(2), Some(2), None],
+            "a repeated message is acknowledged at once"
         );
     }
 
     #[test]
+    fn an_acknowledgement_waits_for_company_a_time_or_many_messages() {
+        let (mut receiver, now) = (Reliable::default(), origin());
+        let mut handle = |seq, now| {
+            receiver.handle(A, seq, vec![], now).unwrap();
+            assert_eq!(receiver.ack_deadline(), Some(now + ACK_DELAY));
+            [(false, now), (false, now + ACK_DELAY), (true, now)].map(|(has_company, now)| {
+                let mut receiver = receiver.clone();
+                receiver.poll_ack(A, has_company, now)
+            })
+        };
+        for seq in 0..ACK_EVERY - 1 {
+            let number = Some(seq + 1);
+            assert_eq!(handle(seq, now), [None, number, number]);
+        }
+        assert_eq!(handle(ACK_EVERY - 1, now), [Some(ACK_EVERY); 3]);
+    }
+
+    #[test]
     fn a_peer_cannot_make_us_hold_more_than_the_window() {
-        let mut receiver = Reliable::default();
+        let (mut receiver, now) = (Reliable::default(), origin());
         assert_eq!(
-            receiver.handle(A, WINDOW, vec![]),
+            receiver.handle(A, WINDOW, vec![], now),
             Err(ReliableError::TooEarly {
                 seq: WINDOW,
                 expected: 0
             })
         );
         assert_eq!(
-            receiver.handle(A, u64::MAX, vec![]),
+            receiver.handle(A, u64::MAX, vec![], now),
             Err(ReliableError::TooEarly {
                 seq: u64::MAX,
                 expected: 0
@@ -308,10 +356,10 @@ mod tests {
 
     #[test]
     fn a_peer_that_acknowledges_nothing_is_not_answered_without_end() {
-        let mut reliable = Reliable::default();
+        let (mut reliable, now) = (Reliable::default(), origin());
         let answer = vec![0; 1000];
         let breach = (0..20_000).find_map(|seq| {
-            let error = reliable.handle(A, seq, vec![0; 10]).err();
+            let error = reliable.handle(A, seq, vec![0; 10], now).err();
             reliable.push(answer.clone());
             error
         });
@@ -325,7 +373,7 @@ mod tests {
         assert_eq!(reliable.waiting, 0);
         assert!(
             reliable
-                .handle(A, reliable.next_expected, vec![0; 10])
+                .handle(A, reliable.next_expected, vec![0; 10], now)
                 .is_ok()
         );
     }

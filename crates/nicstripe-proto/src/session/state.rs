@@ -89,7 +89,7 @@ impl Session {
         self.handle_heard(id, now);
         match frame {
             Frame::Control { seq, body } => {
-                let ready = self.reliable.handle(id, seq, body)?;
+                let ready = self.reliable.handle(id, seq, body, now)?;
                 // All of the messages are acknowledged, so an invalid message must not discard the
                 // messages after it.
                 let results = ready
@@ -157,12 +157,11 @@ impl Session {
     }
 
     fn poll_frame(&mut self, id: PathId, now: Instant) -> Option<Frame> {
-        if let Some(next) = self.reliable.poll_ack(id) {
+        let speaks = self.paths.is_best_for_control(id, now) && self.reliable.is_due(id, now);
+        if let Some(next) = self.reliable.poll_ack(id, speaks, now) {
             return Some(Frame::ControlAck { next });
         }
-        if self.paths.is_best_for_control(id, now)
-            && let Some(due) = self.reliable.poll(id, now)
-        {
+        if speaks && let Some(due) = self.reliable.poll(id, now) {
             if let Some(late) = due.late_on.and_then(|late| self.paths.get_mut(late)) {
                 late.on_control_late(now);
             }
@@ -203,6 +202,7 @@ impl Session {
         // A heartbeat or acknowledgement that was due at the last timeout waits only for its path.
         let heartbeats = paths().filter_map(Path::heartbeat_at);
         let acks = receivers().filter_map(Receiver::ack_deadline);
+        let acks = acks.chain(self.reliable.ack_deadline());
         let to_send = heartbeats.chain(acks).filter(|at| *at > self.reminded);
         let interval = self.config.sync_interval;
         let syncs = receivers().filter_map(|receiver| receiver.sync_deadline(interval));

@@ -1,7 +1,8 @@
 //! Attributes of a file: permission bits, owner, extended attributes, times.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Read as _},
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -293,7 +294,10 @@ fn is_set_id_file(stat: &Stat) -> bool {
 /// Returns the file creation mask of the process, read from /proc because umask(2) would change it
 /// for all threads; 0o022 without /proc.
 pub(crate) fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // The second line, behind the name of at most 16 bytes.
+    let mut status = [0; 256];
+    let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
+    let status = String::from_utf8_lossy(&status[..read.unwrap_or(0)]);
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
         .unwrap_or(0o022)

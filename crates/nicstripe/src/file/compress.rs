@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     num::NonZero,
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -22,10 +23,12 @@ pub(crate) struct Packer {
 
 impl Packer {
     pub(crate) fn new(enabled: bool) -> Self {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get) as u32;
+        // Asked once per process: the answer takes six files of the control groups, for each file.
+        static THREADS: LazyLock<u32> =
+            LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get) as u32);
         Self {
             enabled,
-            policy: Mutex::new(Policy::new(threads)),
+            policy: Mutex::new(Policy::new(*THREADS)),
         }
     }
 
