@@ -182,7 +182,7 @@ impl Stand<'_> {
                 for number in 0..self.count {
                     let name = Name::parse(format!("object-{number}").as_bytes())?;
                     let start = Instant::now();
-                    client.write(&name, &self.sent, options.clone()).await?;
+                    client.write(&name, &self.sent, options).await?;
                     put.since(start);
                     let start = Instant::now();
                     let size = client.stat(&name).await?.size;
