@@ -29,13 +29,14 @@ const OVERHEAD: usize = 64;
 /// retry.
 ///
 /// Acknowledgements wait at most [`ACK_DELAY`]. On a LAN, a late acknowledgement has one of two
-/// causes: the message waits behind data on a slow link, or the link is dead in one direction. In the second
-/// case, this end may still receive, and the path does not become suspect. On long-distance links,
-/// the few messages of a transfer are sent twice.
+/// causes: the message waits behind data on a slow link, or the link is dead in one direction. In
+/// the second case, this end may still receive, and the path does not become suspect. On
+/// long-distance links, the few messages of a transfer are sent twice.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(50);
 
-/// Maximum delay of an acknowledgement that could be sent together with an answer: a tenth of
-/// [`RESEND_AFTER`]. An acknowledgement of its own wakes the peer once more for each request.
+/// Maximum delay of an acknowledgement, which waits for a message to be sent with: a tenth of
+/// [`RESEND_AFTER`]. Alone it wakes the peer once more per request: with acknowledgements at once, an
+/// object of 4 KiB took 1.04 ms to put and 0.89 to get, with the delay 0.83 and 0.68.
 const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// Number of messages that are acknowledged without a delay: a quarter of the [`WINDOW`].

@@ -201,8 +201,9 @@ const REST: u32 = 20;
 /// Minimum bytes sent in a window to evaluate its packet loss: 100 packets.
 const LEAST_SENT: u64 = 100 * 1448;
 
-/// Minimum fraction of a window in which the network must be the bottleneck.
-const FULL: f64 = 0.8;
+/// Minimum fraction of a window in which the network must be the bottleneck. The kernel counts in
+/// ticks of up to 10 ms, so a busy window of 50 ms may have 40.
+const FULL: f64 = 0.75;
 
 #[cfg(test)]
 mod tests {

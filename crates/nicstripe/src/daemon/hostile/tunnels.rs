@@ -95,8 +95,11 @@ async fn a_batch_that_breaks_the_rules_ends_the_mux_and_not_the_connection() {
         );
         // The same connection may request another multiplexer.
         peer.open_tunnels(TransferId(3), TransferId(4)).await;
-        let is_accept = |message| matches!(message, Message::Accept(accept) if accept.transfer == TransferId(3));
-        peer.told(|message| is_accept(message).then_some(())).await;
+        let accepted = |message| match message {
+            Message::Accept(accept) => Some(accept.transfer),
+            _ => None,
+        };
+        assert_eq!(peer.told(accepted).await, TransferId(3), "{evil:?}");
         stage.still_serves("file").await;
     }
 }

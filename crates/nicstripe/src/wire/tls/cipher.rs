@@ -13,15 +13,15 @@ use rustls::crypto::aws_lc_rs::cipher_suite::{
 
 use super::record::MAX_PLAINTEXT;
 
-/// Order for a processor with instructions for AES, on which AES-GCM is two to five times as fast
-/// as ChaCha20. AES-128 takes ten rounds a block, AES-256 fourteen.
+/// Order for a processor on which AES is faster, usually by its instructions. AES-128 takes ten
+/// rounds a block, AES-256 fourteen.
 pub(super) static AES_FIRST: &[SupportedCipherSuite] = &[
     TLS13_AES_128_GCM_SHA256,
     TLS13_AES_256_GCM_SHA384,
     TLS13_CHACHA20_POLY1305_SHA256,
 ];
 
-/// Order for any other processor, on which ChaCha20 is two to four times as fast as AES.
+/// Order for any other processor. The AES of aws-lc takes the same time for any key there, too.
 pub(super) static CHACHA20_FIRST: &[SupportedCipherSuite] = &[
     TLS13_CHACHA20_POLY1305_SHA256,
     TLS13_AES_128_GCM_SHA256,
@@ -60,5 +60,6 @@ fn time_of(algorithm: &'static Algorithm) -> Duration {
     times.min().unwrap_or(Duration::MAX)
 }
 
-/// Number of records measured: 0.1 ms each on a slow processor without instructions for AES.
+/// Number of records measured. Both ciphers together took 0.05 ms on an AMD EPYC with VAES (4.4 and
+/// 8.4 µs a record); at 100 MB/s a record takes 0.16 ms.
 const RECORDS: u32 = 4;
