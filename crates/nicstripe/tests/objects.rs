@@ -535,13 +535,7 @@ async fn a_writer_that_is_dropped_leaves_nothing() {
         }
         drop(writer);
     }
-    // The daemon may still be ending the last transfers.
-    within(async {
-        while !leftovers(served.root.path()).is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    no_leftovers(&served).await;
     assert_eq!(names_in(served.root.path()), ["kept"]);
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"before");
     within(client.write(&name("new"), "works", CopyOptions::default()))
@@ -591,6 +585,8 @@ async fn a_writer_that_is_shut_down_has_stored_its_file() {
     let error = within(writer.shutdown()).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
     assert!(within(writer.finish()).await.is_err());
+    drop(client.create(&name("dropped"), CopyOptions::default()));
+    no_leftovers(&served).await;
     assert_eq!(names_in(served.root.path()), ["stored"]);
 }
 
@@ -743,6 +739,16 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
         within(writer.finish()).await.unwrap();
     }
     within(client.close()).await;
+}
+
+/// Waits until the daemon has ended the last transfers.
+async fn no_leftovers(served: &Served) {
+    within(async {
+        while !leftovers(served.root.path()).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
