@@ -15,7 +15,7 @@ use std::{
     fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    process::{Command, ExitCode, Stdio},
+    process::{ExitCode, Stdio},
     time::{Duration, Instant},
 };
 
@@ -27,7 +27,10 @@ use nicstripe::{
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
     Sshd,
-    bench::{Contender, Place, Process, Result, Table, as_nicstripe, circumstances, sshd_in},
+    bench::{
+        Contender, NGINX_PORT, Place, Process, Result, Table, as_nicstripe, circumstances, nginx,
+        serve_in, sshd_in,
+    },
     program,
 };
 
@@ -55,13 +58,15 @@ fn bench(arguments: Arguments) -> Result<()> {
         place: &place,
     };
     let mut series = vec![stand.round_trips()?];
-    let _daemon = stand.daemon()?;
+    let _daemon = serve_in(&stand.lab, &place)?;
     series.extend(stand.objects()?);
-    let _nginx = stand.nginx()?;
+    let command = nginx(&stand.lab, &place, Host::B, "dav_methods PUT;")?;
+    let server = Process::spawn(command, "nginx", &place.logs())?;
+    server.await_listener(NGINX_PORT)?;
     series.extend(stand.over_http()?);
     let (sshd, command) = sshd_in(&stand.lab, &place)?;
-    let server = Process::spawn(command, "sshd", &place.logs())?;
-    server.await_listener(SSH_PORT)?;
+    let ssh_server = Process::spawn(command, "sshd", &place.logs())?;
+    ssh_server.await_line(Sshd::READY)?;
     series.extend(stand.over_sftp(&sshd)?);
     series.extend(stand.cold(&sshd, arguments.runs)?);
     let mut table = Table::new(&["what", "program", "p50, ms", "p99, ms", "of"]);
@@ -154,15 +159,6 @@ impl Stand<'_> {
         Ok(series)
     }
 
-    fn daemon(&self) -> Result<Process> {
-        let command = self.lab.command(Host::B, program());
-        let mut command = as_nicstripe(command, self.place, Host::B, "serve");
-        command.arg("--root").arg(self.place.files(Host::B));
-        let daemon = Process::spawn(command, "daemon", &self.place.logs())?;
-        daemon.await_line("listening on")?;
-        Ok(daemon)
-    }
-
     /// Puts, stats and gets objects by the library.
     fn objects(&self) -> Result<[Series; 3]> {
         let home = self.place.home(Host::A);
@@ -201,39 +197,12 @@ impl Stand<'_> {
         measured.map_err(|error| -> Box<dyn Error> { error })
     }
 
-    fn nginx(&self) -> Result<Process> {
-        let folder = self.place.logs().join("nginx");
-        fs::create_dir_all(&folder)?;
-        let root = self.place.files(Host::B);
-        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {};", folder.display()))
-            .concat();
-        let settings = format!(
-            "user root; daemon off; master_process off; pid {0}/pid; error_log {0}/error; events {{}}\n\
-             http {{ access_log off; keepalive_requests 1000000; {temporary}\n\
-             server {{ listen 0.0.0.0:{HTTP_PORT}; root {1}; dav_methods PUT; }} }}\n",
-            folder.display(),
-            root.display()
-        );
-        let file = folder.join("conf");
-        fs::write(&file, settings)?;
-        let mut command = self.lab.command(Host::B, "nginx");
-        command
-            .arg("-e")
-            .arg(folder.join("error"))
-            .arg("-c")
-            .arg(file);
-        let nginx = Process::spawn(command, "nginx", &self.place.logs())?;
-        nginx.await_listener(HTTP_PORT)?;
-        Ok(nginx)
-    }
-
     /// Puts, stats and gets objects by requests over one connection to nginx.
     fn over_http(&self) -> Result<[Series; 3]> {
         let peer = self.peer();
         let tcp = self
             .lab
-            .on(Host::A, || TcpStream::connect((peer, HTTP_PORT)))??;
+            .on(Host::A, || TcpStream::connect((peer, NGINX_PORT)))??;
         tcp.set_nodelay(true)?;
         let mut tcp = BufReader::new(tcp);
         let mut series = [("put", "PUT"), ("stat", "HEAD"), ("get", "GET")]
@@ -278,8 +247,8 @@ impl Stand<'_> {
             .collect();
         let file = self.place.logs().join("batch");
         fs::write(&file, batch + "pwd\n")?;
-        let mut command = self.by_ssh(sshd, "sftp");
-        command.arg("-b").arg(file);
+        let mut command = self.lab.command(Host::A, "sftp");
+        command.args(sshd.copy_options()).arg("-b").arg(file);
         command.arg(format!("root@{}", self.peer()));
         let mut sftp = command
             .stdin(Stdio::null())
@@ -319,14 +288,17 @@ impl Stand<'_> {
             let cp = self.lab.command(Host::A, program());
             let mut cp = as_nicstripe(cp, self.place, Host::A, "cp");
             cp.arg(&source).arg(format!("{}:cp-{run}", self.peer()));
-            let mut scp = self.by_ssh(sshd, "scp");
+            let mut scp = self.lab.command(Host::A, "scp");
             let target = self.place.files(Host::B).join(format!("scp-{run}"));
-            scp.arg(&source)
-                .arg(format!("root@{}:{}", self.peer(), target.display()));
+            scp.args(sshd.copy_options()).arg(&source).arg(format!(
+                "root@{}:{}",
+                self.peer(),
+                target.display()
+            ));
             let mut curl = self.lab.command(Host::A, "curl");
             curl.args(["-sS", "-o"])
                 .arg(self.place.files(Host::A).join(format!("curl-{run}")))
-                .arg(format!("http://{}:{HTTP_PORT}/byte", self.peer()));
+                .arg(format!("http://{}:{NGINX_PORT}/byte", self.peer()));
             for (one, command) in series.iter_mut().zip([&mut cp, &mut scp, &mut curl]) {
                 command.stdin(Stdio::null()).stdout(Stdio::null());
                 let start = Instant::now();
@@ -338,16 +310,6 @@ impl Stand<'_> {
             }
         }
         Ok(series)
-    }
-
-    /// Returns a program of OpenSSH with the options of its connection.
-    fn by_ssh(&self, sshd: &Sshd, program: &str) -> Command {
-        let mut command = self.lab.command(Host::A, program);
-        let typed = sshd.client();
-        // sftp and scp have the options of ssh, except for that of the port.
-        let words = typed.split(' ').skip(1);
-        command.args(words.map(|word| if word == "-p" { "-P" } else { word }));
-        command
     }
 }
 
@@ -377,8 +339,3 @@ fn response(tcp: &mut BufReader<TcpStream>, is_head: bool) -> Result<Vec<u8>> {
 
 /// Bytes of an object.
 const OBJECT: usize = 4096;
-
-const HTTP_PORT: u16 = 8080;
-
-/// [`Sshd::PORT`] as a number.
-const SSH_PORT: u16 = 2222;

@@ -81,6 +81,16 @@ impl Sshd {
             self.folder.display()
         )
     }
+
+    /// Returns the options of scp and sftp: those of [`client`](Self::client), except for that of the
+    /// port.
+    pub fn copy_options(&self) -> Vec<String> {
+        let typed = self.client();
+        let words = typed.split(' ').skip(1);
+        words
+            .map(|word| if word == "-p" { "-P" } else { word }.to_owned())
+            .collect()
+    }
 }
 
 const SSHD: &str = "/usr/sbin/sshd";

@@ -308,14 +308,10 @@ fn ssh(scene: &Scene<'_>) -> Result<Plan> {
 /// Returns a plan with an sshd on host B and scp on host A.
 fn scp(scene: &Scene<'_>) -> Result<Plan> {
     let (sshd, server) = sshd(scene)?;
-    let typed = sshd.client();
-    // scp has the options of ssh, except for that of the port.
-    let words = typed.split(' ').skip(1);
-    let words = words.map(|word| if word == "-p" { "-P" } else { word });
     let mut client = scene.lab.command(Host::A, "scp");
     client
         .args(["-O", "-c", "aes128-gcm@openssh.com"])
-        .args(words);
+        .args(sshd.copy_options());
     let remote = |path: &Path| format!("root@{}:{}", scene.peer, path.display());
     let received = scene.received()?;
     match scene.from {
@@ -467,34 +463,40 @@ fn iperf3(scene: &Scene<'_>) -> Plan {
 
 /// Returns a plan with nginx at the sender and a download client at the receiver.
 fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
-    let folder = scene.place.logs().join("nginx");
-    fs::create_dir_all(&folder)?;
-    let (folder, root) = (folder.display(), scene.place.files(scene.from));
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {folder};"))
-        .concat();
-    let settings = format!(
-        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error; events {{ worker_connections 512; }}\n\
-         http {{ access_log off; sendfile on; keepalive_requests 100000; {temporary}\n\
-         server {{ listen 0.0.0.0:{NGINX_PORT}; root {}; }} }}\n",
-        root.display()
-    );
-    let file = scene.place.logs().join("nginx.conf");
-    fs::write(&file, settings)?;
-    let mut server = scene.lab.command(scene.from, "nginx");
-    server
-        .args(["-p", &folder.to_string(), "-e", &format!("{folder}/error")])
-        .arg("-c")
-        .arg(file);
     let server = Server {
         host: scene.from,
-        command: server,
+        command: nginx(&scene.lab, scene.place, scene.from, "")?,
         ready: Ready::Listens(NGINX_PORT),
     };
     Ok(Plan {
         servers: vec![server],
         clients: vec![(scene.to(), client)],
     })
+}
+
+/// Returns the nginx command for a host, which serves the host's files at [`NGINX_PORT`]. `directives`
+/// are added to those of the server.
+pub fn nginx(lab: &Lab, place: &Place, host: Host, directives: &str) -> Result<Command> {
+    let folder = place.logs().join("nginx");
+    fs::create_dir_all(&folder)?;
+    let (folder, root) = (folder.display(), place.files(host));
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder};"))
+        .concat();
+    let settings = format!(
+        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error; events {{ worker_connections 512; }}\n\
+         http {{ access_log off; sendfile on; keepalive_requests 1000000; {temporary}\n\
+         server {{ listen 0.0.0.0:{NGINX_PORT}; root {}; {directives} }} }}\n",
+        root.display()
+    );
+    let file = place.logs().join("nginx.conf");
+    fs::write(&file, settings)?;
+    let mut command = lab.command(host, "nginx");
+    command
+        .args(["-p", &folder.to_string(), "-e", &format!("{folder}/error")])
+        .arg("-c")
+        .arg(file);
+    Ok(command)
 }
 
 /// Returns the file's nginx URLs, one per cable.
@@ -691,7 +693,7 @@ fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Se
     }
 }
 
-const NGINX_PORT: u16 = 8080;
+pub const NGINX_PORT: u16 = 8080;
 pub(crate) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;
 /// Port of the first GridFTP data node. Each further node uses the next port.

@@ -44,7 +44,8 @@ pub use self::{
     cables::Cables,
     comparison::{Comparison, Series},
     contender::{
-        Contender, CpReport, LISTENING, LinkReport, TreeReport, as_nicstripe, cp, serve, sshd_in,
+        Contender, CpReport, LISTENING, LinkReport, NGINX_PORT, TreeReport, as_nicstripe, cp,
+        nginx, serve, sshd_in,
     },
     copy::{Copied, Watch, measure, measure_watched, time_limit},
     daemon::{serve_in, start_daemon, start_daemon_as},
