@@ -1,14 +1,12 @@
-//! Records of TLS 1.3 as nicstripe's record layer writes and reads them: AES-GCM from aws-lc-rs,
-//! 16 KiB of plaintext each, sealed and opened from one buffer into another.
+//! Records of TLS 1.3 as nicstripe's record layer writes and reads them: AES-GCM from ring, 16 KiB
+//! of plaintext each, copied from one buffer into another and sealed or opened there.
 //!
 //! There is no handshake. The key is fixed and public, for the bench only: it protects nothing.
 
 use std::io;
 
-use aws_lc_rs::{
-    aead::{
-        self, Aad, Algorithm, LessSafeKey, Nonce, TlsProtocolId, TlsRecordSealingKey, UnboundKey,
-    },
+use ring::{
+    aead::{self, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey},
     error::Unspecified,
 };
 
@@ -74,14 +72,15 @@ impl Cipher {
         }
     }
 
-    fn key(self) -> &'static [u8] {
-        &KEY[..self.algorithm().key_len()]
+    fn key(self) -> io::Result<LessSafeKey> {
+        let key = UnboundKey::new(self.algorithm(), &KEY[..self.algorithm().key_len()]);
+        key.map(LessSafeKey::new).map_err(failed)
     }
 }
 
 /// Encrypts the records of one connection.
 pub(crate) struct Sealer {
-    key: TlsRecordSealingKey,
+    key: LessSafeKey,
     connection: u32,
     next: u64,
 }
@@ -90,9 +89,8 @@ impl Sealer {
     /// Creates a sealer. No two sealers of a copy may have one `connection`, which is a part of the
     /// nonces.
     pub(crate) fn new(cipher: Cipher, connection: u32) -> io::Result<Self> {
-        let key = TlsRecordSealingKey::new(cipher.algorithm(), TlsProtocolId::TLS13, cipher.key());
         Ok(Self {
-            key: key.map_err(failed)?,
+            key: cipher.key()?,
             connection,
             next: 0,
         })
@@ -121,19 +119,17 @@ impl Sealer {
 
     fn seal(&mut self, plaintext: &[u8], record: &mut [u8]) -> Result<(), Unspecified> {
         let (header, body) = record.split_at_mut(HEADER);
-        let (ciphertext, type_and_tag) = body.split_at_mut(plaintext.len());
+        let (typed, room_for_tag) = body.split_at_mut(plaintext.len() + 1);
         let written = header_of(plaintext.len());
         header.copy_from_slice(&written);
+        typed[..plaintext.len()].copy_from_slice(plaintext);
+        typed[plaintext.len()] = APPLICATION_DATA;
         let nonce = nonce(self.connection, self.next);
         self.next += 1;
-        self.key.seal_out_of_place_scatter(
-            nonce,
-            Aad::from(written),
-            plaintext,
-            ciphertext,
-            &[APPLICATION_DATA],
-            type_and_tag,
-        )
+        let aad = Aad::from(written);
+        let tag = self.key.seal_in_place_separate_tag(nonce, aad, typed)?;
+        room_for_tag.copy_from_slice(tag.as_ref());
+        Ok(())
     }
 }
 
@@ -147,9 +143,8 @@ pub(crate) struct Opener {
 impl Opener {
     /// Creates the opener of the records that the sealer of `connection` encrypts.
     pub(crate) fn new(cipher: Cipher, connection: u32) -> io::Result<Self> {
-        let key = UnboundKey::new(cipher.algorithm(), cipher.key()).map_err(failed)?;
         Ok(Self {
-            key: LessSafeKey::new(key),
+            key: cipher.key()?,
             connection,
             next: 0,
         })
@@ -186,11 +181,17 @@ impl Opener {
     /// Decrypts a record into `plaintext`, with one byte more for the content type.
     fn open(&mut self, record: &[u8], plaintext: &mut [u8]) -> Result<(), Unspecified> {
         let (header, body) = record.split_at(HEADER);
-        let (ciphertext, tag) = body.split_at(body.len() - TAG);
+        let (ciphertext, tag) = body.split_last_chunk::<TAG>().ok_or(Unspecified)?;
         let nonce = nonce(self.connection, self.next);
         self.next += 1;
-        self.key
-            .open_separate_gather(nonce, Aad::from(header), ciphertext, tag, plaintext)?;
+        plaintext.copy_from_slice(ciphertext);
+        self.key.open_in_place_separate_tag(
+            nonce,
+            Aad::from(header),
+            (*tag).into(),
+            plaintext,
+            0..,
+        )?;
         match plaintext.last() {
             Some(&APPLICATION_DATA) => Ok(()),
             _ => Err(Unspecified),
@@ -211,8 +212,8 @@ fn nonce(connection: u32, number: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-fn failed(error: Unspecified) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+fn failed(_: Unspecified) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "AES-GCM failed")
 }
 
 /// Fixed key. AES-128 uses its first half.

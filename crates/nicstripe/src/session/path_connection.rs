@@ -193,12 +193,13 @@ const OUTGOING_QUEUE: usize = 256;
 
 /// Least and greatest limit of a socket's unsent data in bytes. Each new connection has the least
 /// one.
-const UNSENT: (u32, u32) = (128 << 10, 1 << 20);
+const UNSENT: (u32, u32) = (128 << 10, 2 << 20);
 
-/// Returns the limit of unsent data on a path of this rate: the power of two below 5 ms, for less
-/// than one wake-up per chunk at 1 Gbit/s.
+/// Returns the limit of unsent data on a path of this rate: the power of two below 10 ms, for less
+/// than one wake-up per chunk at 1 Gbit/s, and because on full processors a thread that was woken
+/// runs some milliseconds later.
 fn unsent_limit(rate: Option<BitRate>) -> u32 {
-    let bytes = rate.map_or(0, |rate| rate.0 / 8 / 200);
+    let bytes = rate.map_or(0, |rate| rate.0 / 8 / 100);
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     bytes
         .checked_ilog2()
@@ -406,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_fast_path_may_have_more_unsent_data() {
-        for (mbit, kib) in [(10, 128), (100, 128), (400, 128), (941, 512), (9410, 1024)] {
+        for (mbit, kib) in [(10, 128), (100, 128), (400, 256), (941, 1024), (9410, 2048)] {
             let limit = unsent_limit(Some(BitRate(mbit * 1_000_000)));
             assert_eq!(limit, kib << 10, "{mbit} Mbit/s");
         }

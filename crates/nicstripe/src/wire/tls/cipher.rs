@@ -3,9 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::aead::{
-    AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
-};
+use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
@@ -21,7 +19,7 @@ pub(super) static AES_FIRST: &[SupportedCipherSuite] = &[
     TLS13_CHACHA20_POLY1305_SHA256,
 ];
 
-/// Order for any other processor. The AES of aws-lc takes the same time for any key there, too.
+/// Order for any other processor. The AES of ring takes the same time for any key there, too.
 pub(super) static CHACHA20_FIRST: &[SupportedCipherSuite] = &[
     TLS13_CHACHA20_POLY1305_SHA256,
     TLS13_AES_128_GCM_SHA256,
