@@ -63,6 +63,6 @@ fn time_of(algorithm: &'static Algorithm) -> Duration {
     times.min().unwrap_or(Duration::MAX)
 }
 
-/// Number of records measured. Both ciphers together took 0.05 ms on an AMD EPYC with VAES (4.4 and
-/// 8.4 µs a record); at 100 MB/s a record takes 0.16 ms.
+/// Number of records measured. Both ciphers together took 0.05 ms on an AMD EPYC with VAES (2.2 to
+/// 3.5 and 7.9 to 10.6 µs a record); at 100 MB/s a record takes 0.16 ms.
 const RECORDS: u32 = 4;

@@ -132,11 +132,11 @@ impl Sealer {
         let header = make_tls13_aad(len + 1 + TAG_LEN);
         let (head, body) = record.split_at_mut(HEADER_LEN);
         head.copy_from_slice(&header);
-        let (typed, room_for_tag) = body.split_at_mut(len + 1);
-        typed[len] = u8::from(content);
+        let (inner, tag) = body.split_at_mut(len + 1);
+        inner[len] = u8::from(content);
         let aad = Aad::from(header);
-        let tag = self.key.seal_in_place_separate_tag(nonce, aad, typed)?;
-        room_for_tag.copy_from_slice(tag.as_ref());
+        let made = self.key.seal_in_place_separate_tag(nonce, aad, inner)?;
+        tag.copy_from_slice(made.as_ref());
         Ok(())
     }
 }
