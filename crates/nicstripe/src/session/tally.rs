@@ -204,7 +204,7 @@ impl Tally {
         session: &Session,
     ) -> Self {
         // The bytes of a retired path count for the link that replaced it between the same
-        // interfaces.
+        // interfaces, unless they arrived at another one.
         let (retired, others): (Vec<_>, Vec<_>) = connections
             .iter()
             .partition(|(_, connection)| connection.retired);
@@ -244,6 +244,7 @@ impl Tally {
         };
         let is_same_pair = |other: &LinkName| {
             connection.retired
+                && connection.verified != Some(false)
                 && link.peer_interface.is_some()
                 && (&other.interface, &other.peer_interface)
                     == (&link.interface, &link.peer_interface)
@@ -348,6 +349,8 @@ mod tests {
     #[test]
     fn a_path_that_was_given_up_counts_for_the_link_that_took_its_place() {
         let mut tally = Tally::new(Instant::now());
+        let mut astray = connection("eth1", Some("eth3"), [169, 254, 0, 4], true);
+        astray.verified = Some(false);
         for (connection, bytes) in [
             (connection("eth1", Some("eth3"), [10, 0, 0, 1], false), 100),
             (connection("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
@@ -356,6 +359,7 @@ mod tests {
             // Other or unknown cables.
             (connection("eth1", Some("eth4"), [169, 254, 0, 2], true), 5),
             (connection("eth2", None, [169, 254, 0, 3], true), 7),
+            (astray, 9),
         ] {
             tally.add_link(&connection, (bytes, bytes), KernelView::default(), None);
         }
@@ -366,7 +370,13 @@ mod tests {
             .collect();
         assert_eq!(
             links,
-            [("eth1", 130), ("eth2", 200), ("eth1", 5), ("eth2", 7)]
+            [
+                ("eth1", 130),
+                ("eth2", 200),
+                ("eth1", 5),
+                ("eth2", 7),
+                ("eth1", 9)
+            ]
         );
     }
 }
