@@ -45,7 +45,8 @@ use super::{
 };
 use crate::file::{FileError, IoPool, Source};
 
-/// Maximum time that a partial batch waits while files are being read.
+/// Maximum time that a partial batch waits while files are being read, or while the walk finds more
+/// and none is read.
 ///
 /// Without it, each file read by the two I/O threads is sent in a separate batch: 375 batches for
 /// 1000 files of 500 bytes on average. Longer than a read and too short for a user to notice
@@ -163,6 +164,7 @@ impl Sender {
             self.begin_reads()?;
             if self.pack_content()? || self.pack_outgoing()? || self.walk_on()? {
                 self.outlet.progress()?;
+                self.flush_for_idle_receiver()?;
                 continue;
             }
             let patience = self.patience();
@@ -207,6 +209,17 @@ impl Sender {
             },
         };
         self.handle(input)
+    }
+
+    /// Sends a partial batch during the walk if no file is read: then the receiver probably waits
+    /// for entries, and this end for its verdicts.
+    fn flush_for_idle_receiver(&mut self) -> Result<(), Halt> {
+        let is_due = !self.reads.is_reading()
+            && self
+                .outlet
+                .batch_age()
+                .is_some_and(|age| age >= BATCH_PATIENCE);
+        if is_due { self.flush() } else { Ok(()) }
     }
 
     /// Sends the last batch and announces the end, if no record can follow.

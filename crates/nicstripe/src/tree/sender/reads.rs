@@ -14,7 +14,11 @@ use std::{
 };
 
 use nicstripe_proto::{Digest, FailCode, SourceIdentity, tree::EntryId};
-use rustix::fs::{FileType, OFlags, fstat};
+use rustix::{
+    buffer::spare_capacity,
+    fs::{FileType, OFlags, fstat},
+    io::{Errno, pread},
+};
 
 use crate::{
     file::{FileError, Hashing, IoPool, ReadOptions, SOURCE_FLAGS, Source, identity_of},
@@ -220,9 +224,18 @@ pub(super) fn open_standalone(
 /// the walk found.
 fn read(request: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     let file = open(request, allow_changing)?;
-    let mut bytes = vec![0; request.identity.size as usize];
-    file.read_exact_at(&mut bytes, 0)
-        .map_err(|error| unread(request, error))?;
+    let size = request.identity.size as usize;
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        let at = bytes.len() as u64;
+        match pread(&file, spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(unread(request, io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(unread(request, error.into())),
+        }
+    }
+    // The allocator may have given more room than was asked for.
+    bytes.truncate(size);
     check(request, &file, allow_changing)?;
     Ok(bytes)
 }
