@@ -192,7 +192,11 @@ impl Attributes {
         };
         let mut are_kept = kept.all;
         // A change of owner clears mode bits, and an ACL sets some.
-        let mut found = fstat(file)?;
+        let mut found = if self.owner.is_none() && self.xattrs.is_none() {
+            stat
+        } else {
+            fstat(file)?
+        };
         let is_root = is_root();
         if let Some(mode) = self.mode {
             let mode = mode & (kept.mode | !0o777);
@@ -202,7 +206,9 @@ impl Attributes {
             if found.st_mode & ALL_BITS != bits {
                 let set = fchmod(file, Mode::from_raw_mode(bits));
                 self.accept_mode(set, &stat)?;
-                found = fstat(file)?;
+                if self.asks_for_mode {
+                    found = fstat(file)?;
+                }
             }
             // Some file systems accept every mode and keep none.
             are_kept &= !self.asks_for_mode || found.st_mode & ALL_BITS == bits;

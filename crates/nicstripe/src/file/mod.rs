@@ -59,7 +59,7 @@ pub(crate) use self::{
         CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs, make_parents, open_parent,
         remove_earlier,
     },
-    xattrs::{xattrs_of, xattrs_of_symlink},
+    xattrs::{may_pass_acl_on, xattrs_of, xattrs_of_symlink},
 };
 
 #[cfg(any(test, fuzzing))]

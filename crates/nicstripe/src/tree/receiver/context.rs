@@ -33,9 +33,17 @@ impl Context {
 
     /// Returns the attributes of a new file in `dir`.
     pub(super) fn attributes_of_new(&self, entry: &Entry, dir: &Arc<TreeDir>) -> Attributes {
-        Attributes::of_new(entry, &self.request.rules, dir.creation_mask())
+        let attributes = Attributes::of_new(entry, &self.request.rules, dir.creation_mask())
             .privileged(self.request.privileged)
-            .counted_by(&self.lost)
+            .counted_by(&self.lost);
+        // Without any to set, only an inherited ACL would have to be removed.
+        let xattrs = attributes
+            .xattrs
+            .filter(|xattrs| !xattrs.is_empty() || dir.passes_acl_on());
+        Attributes {
+            xattrs,
+            ..attributes
+        }
     }
 
     /// Returns the attributes to set on an existing file or directory.

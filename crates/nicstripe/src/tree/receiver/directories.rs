@@ -263,6 +263,17 @@ impl Directories {
         }
     }
 
+    /// Like [`Directories::look`], but finds nothing in a directory that this copy has created.
+    ///
+    /// What another program puts there meanwhile is not replaced: new entries other than
+    /// directories are renamed to free names only.
+    pub(super) fn look_unless_new(&mut self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
+        if leaf.parent.is_new() && leaf.parent.has_exact_names(&*leaf.parent.open()?) {
+            return Ok(None);
+        }
+        self.look(leaf)
+    }
+
     /// Returns type and metadata of the object under an entry's name, if there is one.
     ///
     /// # Errors
@@ -318,6 +329,7 @@ impl Directories {
                 &leaf.name,
                 Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)),
             )?;
+            dir.set_new();
         }
         let opened = dir.open()?;
         let stat = fstat(&*opened)?;

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use rustix::fs::{OFlags, fstat};
 
 use crate::file::{
-    Barred, creation_mask, has_exact_names, inode_of, most_directories, open_confined, umask,
+    Barred, creation_mask, has_exact_names, inode_of, may_pass_acl_on, most_directories,
+    open_confined, umask,
 };
 
 /// Root directory of a received tree. No name can lead out of it.
@@ -114,6 +115,10 @@ struct DirState {
     mask: Option<u32>,
     /// Result of [`has_exact_names`], once known.
     exact: Option<bool>,
+    /// Result of [`may_pass_acl_on`], once known.
+    passes_acl_on: Option<bool>,
+    /// True if this copy has created the directory.
+    is_new: bool,
 }
 
 impl TreeDir {
@@ -246,6 +251,26 @@ impl TreeDir {
     pub(super) fn has_exact_names(&self, dir: &OwnedFd) -> bool {
         let known = self.state.lock().exact;
         known.unwrap_or_else(|| *self.state.lock().exact.insert(has_exact_names(dir)))
+    }
+
+    /// Returns true if new files in the directory may inherit an ACL from it.
+    pub(super) fn passes_acl_on(self: &Arc<Self>) -> bool {
+        let known = self.state.lock().passes_acl_on;
+        known.unwrap_or_else(|| {
+            let passes = self.open().map_or(true, |dir| may_pass_acl_on(&*dir));
+            *self.state.lock().passes_acl_on.insert(passes)
+        })
+    }
+
+    /// Records that this copy has created the directory.
+    pub(super) fn set_new(&self) {
+        self.state.lock().is_new = true;
+    }
+
+    /// Returns true if this copy has created the directory, so that it has only entries of this
+    /// source.
+    pub(super) fn is_new(&self) -> bool {
+        self.state.lock().is_new
     }
 
     /// Opens a directory on the same file system, to sync that file system.

@@ -170,7 +170,7 @@ impl Receiver {
             }
             _ => {}
         }
-        let existing = match self.directories.look(&leaf) {
+        let existing = match self.directories.look_unless_new(&leaf) {
             Ok(existing) => existing,
             Err(error) => return self.refuse(&entry, &leaf, leaf.error("look for", error)),
         };

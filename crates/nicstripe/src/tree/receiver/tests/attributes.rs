@@ -209,4 +209,25 @@ fn where_a_default_acl_decides_on_new_files_it_decides_on_received_ones() {
     assert_eq!((mode("made"), mode("made-dir")), (0o640, 0o750));
     assert_eq!((mode("file"), mode("dir/within")), (0o640, 0o640));
     assert_eq!(mode("dir"), 0o750);
+
+    // With the sender's attributes nothing is inherited.
+    let mut sending = ground.start(with(|rules| rules.xattrs = true));
+    let mut tell = |parent, own, content| {
+        let plain = sending.plain(parent, own, content);
+        let xattrs = Some(Vec::new());
+        sending.tell(Entry { xattrs, ..plain })
+    };
+    let exact = tell(None, "exact", super::harness::file(1));
+    let dir = tell(None, "exact-dir", Content::Directory);
+    let within = tell(Some(dir), "within", super::harness::file(1));
+    sending.end(dir);
+    for id in [exact, within] {
+        sending.content(id, b"x");
+    }
+    assert_eq!(sending.report().failed, 0);
+    for path in ["exact", "exact-dir", "exact-dir/within"] {
+        let mut list = [0; 256];
+        let len = rustix::fs::listxattr(ground.at(path), &mut list[..]).unwrap();
+        assert_eq!(&list[..len], b"", "{path}");
+    }
 }

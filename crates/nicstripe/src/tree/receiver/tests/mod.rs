@@ -661,6 +661,31 @@ fn a_name_that_is_taken_meanwhile_fails_and_stays() {
 }
 
 #[test]
+fn what_another_program_puts_into_a_new_directory_stays() {
+    let ground = RootDir::new();
+    let mut sending = ground.start(replacing());
+    let directory = sending.directory(None, "d");
+    sending.decide();
+    let names = ["file", "link", "directory"];
+    for own in &names[..2] {
+        fs::write(ground.at("d").join(own), "mine").unwrap();
+    }
+    fs::create_dir(ground.at("d/directory")).unwrap();
+    let file = sending.entry(Some(directory), "file", file(3));
+    sending.entry(Some(directory), "link", symlink("target"));
+    let inner = sending.directory(Some(directory), "directory");
+    sending.end(inner);
+    sending.end(directory);
+    sending.decide();
+    sending.content(file, b"new");
+    assert_eq!(sending.report().failed, 2);
+    assert_eq!(sending.verdict(inner), Verdict::Same);
+    for own in &names[..2] {
+        assert_eq!(ground.read(&format!("d/{own}")), "mine");
+    }
+}
+
+#[test]
 fn what_a_killed_attempt_left_is_no_obstacle() {
     let ground = RootDir::new();
     let hidden = crate::file::hidden_name("f".as_ref(), &[7; 32], "part");
