@@ -4,7 +4,7 @@
 //! Cubic, the usual default, treats each lost packet as a full queue and slows down. A cable that
 //! corrupts one packet in 200 keeps it slow permanently. bbr follows rate and round-trip time
 //! instead, but is slower than cubic on some loss-free links. So bbr is tried on lossy connections
-//! and kept only if it raises the rate. Failed trials are repeated later, because one trial may
+//! and kept unless it lowers the rate. Failed trials are repeated later, because one trial may
 //! fall into a bad moment: of ten copies over a link that lost one packet in 200, one stayed with
 //! cubic and took a fifth longer.
 
@@ -126,7 +126,7 @@ impl Congestion {
             Choice::Trying { before, rates, .. } => {
                 rates.push(window.rate);
                 if rates.len() >= TRIED_WINDOWS {
-                    if mean(rates) > *before {
+                    if mean(rates) >= *before * GOOD_ENOUGH {
                         self.state = Choice::Settled;
                         return None;
                     }
@@ -190,6 +190,11 @@ const PAUSE: u32 = 4;
 
 /// Number of windows measured in a trial of bbr.
 const TRIED_WINDOWS: usize = 10;
+
+/// Minimum ratio of the rate in a trial to that before it. Two windows before it may be lucky: cubic
+/// at 0.5 % loss sends 99 to 117 MB/s in them and slows down later. Of 22 trials with the minimum
+/// 1, one failed, and its copy took 7 % longer.
+const GOOD_ENOUGH: f64 = 0.9;
 
 /// Number of failed trials after which a connection keeps the default algorithm.
 const MOST_TRIALS: u32 = 4;
@@ -286,6 +291,9 @@ mod tests {
         let mut connection = Connection::new();
         assert_eq!(connection.send(2, 80, 0.005, 1.0), [Advice::Try]);
         assert_eq!(connection.send(20, 116, 0.005, 1.0), []);
+        let mut lucky = Connection::new();
+        assert_eq!(lucky.send(2, 117, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(lucky.send(20, 112, 0.005, 1.0), []);
     }
 
     #[test]
@@ -296,15 +304,18 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_brought_nothing_is_repeated_later_and_later_and_at_most_three_times() {
+    fn a_trial_that_slowed_it_down_is_repeated_later_and_later_and_at_most_three_times() {
         let mut connection = Connection::new();
         let mut pauses = Vec::new();
-        let mut windows = 0;
+        let (mut windows, mut rate) = (0, 80);
         for _ in 0..1000 {
             windows += 1;
-            match connection.send(1, 80, 0.005, 1.0)[..] {
-                [Advice::Try] => pauses.push(std::mem::take(&mut windows)),
-                [Advice::Return] => windows = 0,
+            match connection.send(1, rate, 0.005, 1.0)[..] {
+                [Advice::Try] => {
+                    pauses.push(std::mem::take(&mut windows));
+                    rate = 60;
+                }
+                [Advice::Return] => (windows, rate) = (0, 80),
                 _ => {}
             }
         }
