@@ -222,9 +222,8 @@ pub(super) fn is_privileged_xattr(name: &[u8]) -> bool {
 /// Returns the permission bits that the default ACL of a directory grants: those of the owner, of
 /// the mask (without one, of the group) and of others; `None` without a default ACL.
 pub(super) fn default_acl_bits(dir: impl AsFd) -> Option<u32> {
-    let mut acl = Vec::with_capacity(MOST_BYTES);
-    let len = fgetxattr(dir, "system.posix_acl_default", spare_capacity(&mut acl)).ok()?;
-    acl.truncate(len);
+    let dir = dir.as_fd();
+    let acl = read(|acl| fgetxattr(dir, "system.posix_acl_default", acl)).ok()?;
     let group = acl_bits(&acl, MASK).or_else(|| acl_bits(&acl, GROUP_OBJ))?;
     Some(acl_bits(&acl, USER_OBJ)? << 6 | group << 3 | acl_bits(&acl, OTHER)?)
 }
