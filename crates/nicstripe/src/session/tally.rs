@@ -204,7 +204,7 @@ impl Tally {
         session: &Session,
     ) -> Self {
         // The bytes of a retired path count for the link that replaced it between the same
-        // interfaces, unless they arrived at another one.
+        // interfaces.
         let (retired, others): (Vec<_>, Vec<_>) = connections
             .iter()
             .partition(|(_, connection)| connection.retired);
@@ -244,7 +244,6 @@ impl Tally {
         };
         let is_same_pair = |other: &LinkName| {
             connection.retired
-                && connection.verified != Some(false)
                 && link.peer_interface.is_some()
                 && (&other.interface, &other.peer_interface)
                     == (&link.interface, &link.peer_interface)
@@ -265,7 +264,11 @@ impl Tally {
                     .into_iter()
                     .flatten()
                     .min();
-                other.verified = all_verified(other.verified, connection.verified);
+                // A first contact that another interface answered says nothing about the link that
+                // replaced it.
+                if !connection.retired {
+                    other.verified = all_verified(other.verified, connection.verified);
+                }
                 if connection.state == LinkState::Up {
                     other.state = LinkState::Up;
                 }
@@ -349,10 +352,13 @@ mod tests {
     #[test]
     fn a_path_that_was_given_up_counts_for_the_link_that_took_its_place() {
         let mut tally = Tally::new(Instant::now());
+        let mut verified = connection("eth1", Some("eth3"), [10, 0, 0, 1], false);
+        verified.verified = Some(true);
+        // A first contact that another interface answered.
         let mut astray = connection("eth1", Some("eth3"), [169, 254, 0, 4], true);
         astray.verified = Some(false);
         for (connection, bytes) in [
-            (connection("eth1", Some("eth3"), [10, 0, 0, 1], false), 100),
+            (verified, 100),
             (connection("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
             // Another address on the same cable.
             (connection("eth1", Some("eth3"), [169, 254, 0, 1], true), 30),
@@ -370,13 +376,8 @@ mod tests {
             .collect();
         assert_eq!(
             links,
-            [
-                ("eth1", 130),
-                ("eth2", 200),
-                ("eth1", 5),
-                ("eth2", 7),
-                ("eth1", 9)
-            ]
+            [("eth1", 139), ("eth2", 200), ("eth1", 5), ("eth2", 7)]
         );
+        assert_eq!(tally.links[0].verified, Some(true));
     }
 }
