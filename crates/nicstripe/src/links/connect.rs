@@ -42,15 +42,9 @@ use crate::{
     },
 };
 
-/// Timeout of the TCP handshake. Linux repeats a lost SYN, and a lost question for a neighbour's
-/// hardware address, after one second.
+/// Timeout of the TCP handshake. SYN retransmissions at 0.2 and 0.6 s fall within it, the next one
+/// (1.4 s) does not.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Timeout of the TCP handshake in the first attempt of an automatic link, in addition to four round
-/// trips of the first connection. After a lost packet, another address or attempt works sooner than
-/// the kernel's repetition: over a cable that lost one packet in 200, three of 60 links joined after
-/// a second.
-const FIRST_TRY_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Timeout of the TCP handshake of the first connection to a host, which may have to wake up or may
 /// be far away.
@@ -77,8 +71,6 @@ pub(crate) struct Connector {
     narrow: Mutex<HashSet<(String, IpAddr)>>,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
-    /// Round-trip time of the session's first connection.
-    round_trip: OnceLock<Duration>,
 }
 
 /// First connection of a session, with the daemon's description of itself.
@@ -160,7 +152,6 @@ impl Connector {
             pinned,
             narrow: Mutex::default(),
             socket_buffer,
-            round_trip: OnceLock::new(),
         }
     }
 
@@ -189,9 +180,6 @@ impl Connector {
             .peer_key()
             .map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
-        if let Ok(info) = tcp_info(established.greeted.tls().tcp()) {
-            let _ = self.round_trip.set(info.rtt);
-        }
         let remote_interfaces = welcome.interfaces.unwrap_or_default();
         Ok(FirstContact {
             established,
@@ -405,13 +393,13 @@ impl Connect for Connector {
     /// Creates a connection for a path of the session.
     ///
     /// One lost packet must not fail a link named by the user: its first attempt has
-    /// [`FIRST_CONNECT_TIMEOUT`]. An automatic link has other addresses and attempts.
+    /// [`FIRST_CONNECT_TIMEOUT`].
     fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a> {
         Box::pin(async move {
-            let timeout = match (first, plan.named) {
-                (true, true) => FIRST_CONNECT_TIMEOUT,
-                (true, false) => first_try_timeout(self.round_trip.get().copied()),
-                (false, _) => CONNECT_TIMEOUT,
+            let timeout = if first && plan.named {
+                FIRST_CONNECT_TIMEOUT
+            } else {
+                CONNECT_TIMEOUT
             };
             let greeted = self.greet(path, plan, None, timeout).await;
             let (mut established, welcome) =
@@ -431,14 +419,6 @@ impl Connect for Connector {
             Ok(established)
         })
     }
-}
-
-/// Returns the timeout of an automatic link's first attempt, given the round-trip time of the
-/// session's first connection.
-fn first_try_timeout(round_trip: Option<Duration>) -> Duration {
-    round_trip.map_or(CONNECT_TIMEOUT, |time| {
-        (FIRST_TRY_TIMEOUT + 4 * time).min(CONNECT_TIMEOUT)
-    })
 }
 
 /// Reason shown when the daemon rejects a further connection of a session.
@@ -641,19 +621,6 @@ mod tests {
             probe.second_timeout(Duration::from_secs(4)),
             Some(GREETING_TIMEOUT)
         );
-    }
-
-    #[test]
-    fn the_first_attempt_of_a_link_waits_as_long_as_the_peer_is_away() {
-        let ms = Duration::from_millis;
-        for (round_trip, timeout) in [
-            (Some(ms(0)), ms(300)),
-            (Some(ms(100)), ms(700)),
-            (Some(ms(600)), CONNECT_TIMEOUT),
-            (None, CONNECT_TIMEOUT),
-        ] {
-            assert_eq!(first_try_timeout(round_trip), timeout);
-        }
     }
 
     #[tokio::test]
