@@ -42,8 +42,8 @@ use crate::{
     },
 };
 
-/// Timeout of the TCP handshake. SYN retransmissions at 0.2 and 0.6 s fall within it, the next one
-/// (1.4 s) does not.
+/// Timeout of the TCP handshake. Linux repeats a lost SYN, or a lost question for a neighbour's
+/// hardware address, only after one second: then the attempt fails, and another follows.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of the TCP handshake of the first connection to a host, which may have to wake up or may
