@@ -53,7 +53,7 @@ impl Driver {
             return;
         }
         let (connector, plan) = (connector.clone(), connection.plan.clone());
-        let first = connection.generation == 0;
+        let first = connection.state == LinkState::Connecting;
         self.jobs.spawn(async move {
             match connector.join(path, &plan, first).await {
                 Ok(established) => Input::Connected {
