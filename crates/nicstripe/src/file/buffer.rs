@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 /// size.
 const ALIGNMENT: usize = 4096;
 
-/// Size of a buffer in bytes: a chunk plus alignment overhead.
-const MEMORY: usize = nicstripe_proto::frame::MAX_PAYLOAD + ALIGNMENT;
+/// Size of a buffer in bytes: a chunk, alignment overhead, and room for the overhead of encryption.
+const MEMORY: usize = nicstripe_proto::frame::MAX_PAYLOAD + 2 * ALIGNMENT;
 
 /// Maximum number of idle buffers kept: 32 × 256 KiB = 8 MiB, one path's send window.
 const MOST_IDLE: usize = 32;
@@ -44,7 +44,7 @@ impl ChunkBuffer {
 
     /// Appends bytes to the buffer; returns false if they do not fit.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
-        let Some(room) = self.room(bytes.len()) else {
+        let Some(room) = self.room().get_mut(..bytes.len()) else {
             return false;
         };
         room.copy_from_slice(bytes);
@@ -52,11 +52,10 @@ impl ChunkBuffer {
         true
     }
 
-    /// Returns the `len` bytes behind those of the buffer, for overwriting; `None` if it has no room
-    /// for them. [`fill`](Self::fill) then makes them part of it.
-    pub(crate) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let from = self.start + self.len;
-        self.memory.get_mut(from..from + len)
+    /// Returns the bytes behind those of the buffer, for overwriting. [`fill`](Self::fill) then makes
+    /// them part of it.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start + self.len..]
     }
 
     /// Appends the next `len` bytes, which are in the [`room`](Self::room), or as many as fit.
@@ -135,7 +134,7 @@ mod tests {
     fn a_chunk_that_does_not_fit_is_refused() {
         let mut buffer = BufferPool::default().take();
         assert!(buffer.append(&[1; nicstripe_proto::frame::MAX_PAYLOAD]));
-        assert!(!buffer.append(&[1; ALIGNMENT + 1]));
+        assert!(!buffer.append(&[1; 2 * ALIGNMENT + 1]));
         assert_eq!(buffer.bytes().len(), nicstripe_proto::frame::MAX_PAYLOAD);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    io::{self, Read as _},
+    io::{self, IoSliceMut, Read as _},
     sync::Arc,
     time::Duration,
 };
@@ -321,11 +321,14 @@ impl Connection {
 
     /// Receives once, like a socket: returns the number of bytes, and true if no more are
     /// available.
-    pub(crate) fn recv(&self, space: &mut [u8]) -> io::Result<(usize, bool)> {
+    pub(crate) fn recv(&self, space: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
         let mut state = self.network.0.state.lock();
         let half = state.half(self)?;
         if !half.received.is_empty() {
-            let count = half.received.read(space)?;
+            let mut count = 0;
+            for slice in space {
+                count += half.received.read(slice)?;
+            }
             return Ok((count, half.received.is_empty()));
         }
         match half.ended {

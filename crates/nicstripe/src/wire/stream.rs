@@ -23,7 +23,7 @@ pub(crate) use self::load::{LoadCounters, Loads};
 use self::{load::StreamLoad, low_water::LowWater};
 use super::{
     clock,
-    tls::{Plaintext, Progress, TlsError, TlsStream},
+    tls::{Plaintext, Progress, Room, TlsError, TlsStream},
 };
 use crate::file::{BufferPool, ChunkBuffer};
 
@@ -422,11 +422,14 @@ struct Intake<'a> {
 }
 
 impl Plaintext<StreamEnd> for Intake<'_> {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn room(&mut self) -> Option<Room<'_>> {
         let (_, buffer) = self.incoming.as_mut()?;
-        match len > 0 && len <= self.decoder.data_left() {
-            true => buffer.room(len + 1),
-            false => None,
+        match self.decoder.data_left() {
+            0 => None,
+            data => Some(Room {
+                bytes: buffer.room(),
+                data,
+            }),
         }
     }
 

@@ -8,48 +8,19 @@ use super::handshake::{Established, Handshake, Received};
 use super::record::{
     HEADER_LEN, MAX_PLAINTEXT, RECORD_OVERHEAD, RecordError, SendBuffer, record_len,
 };
+use super::room::{Opened, Placed, Plaintext};
 use crate::trust::PublicKey;
 
 /// TLS state of one end of a connection: decrypts received bytes and encrypts bytes to send.
 ///
-/// The caller owns the buffers. [`Tls::receive`] decrypts in the receive buffer; [`Tls::send`]
-/// encrypts into the send buffer. After an error the connection is unusable and every further call
+/// The caller owns the buffers. [`Tls::receive`] decrypts in the receive buffer, or in the room where
+/// the plaintext belongs; [`Tls::send`] encrypts into the send buffer. After an error the connection is unusable and every further call
 /// fails. The `out` of the failed call may hold an alert, which should still be sent.
 ///
 /// Each sender renews its key before the usage limit, without action by the caller.
 pub(crate) struct Tls {
     state: Progress,
     is_client: bool,
-}
-
-/// Receiver of the plaintext of a connection, in order.
-pub(crate) trait Plaintext<E> {
-    /// Returns room for the next `len` bytes and one more, if it is known where they belong. They
-    /// are decrypted there, which saves a copy, and [`filled`](Self::filled) follows; otherwise
-    /// [`take`](Self::take). What is beyond the filled bytes has no meaning.
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let _ = len;
-        None
-    }
-
-    /// Takes note that the next `len` bytes are in the room.
-    ///
-    /// # Errors
-    ///
-    /// An error ends the connection, here and in [`take`](Self::take).
-    fn filled(&mut self, len: usize) -> Result<(), E> {
-        let _ = len;
-        Ok(())
-    }
-
-    /// Takes the next bytes, at most 16 KiB.
-    fn take(&mut self, plaintext: &[u8]) -> Result<(), E>;
-}
-
-impl<E, F: FnMut(&[u8]) -> Result<(), E>> Plaintext<E> for F {
-    fn take(&mut self, plaintext: &[u8]) -> Result<(), E> {
-        self(plaintext)
-    }
 }
 
 enum Progress {
@@ -73,6 +44,7 @@ struct Open {
     peer_closed: bool,
     closed: bool,
     is_client: bool,
+    placed: Placed,
 }
 
 impl Tls {
@@ -124,6 +96,25 @@ impl Tls {
             return Ok(received);
         }
         self.open()?.receive(received, out, sink)
+    }
+
+    /// Returns the space for the next received bytes, if it is known where their plaintext belongs;
+    /// otherwise nothing. [`received_in_space`](Self::received_in_space) follows.
+    pub(crate) fn space<'a, E>(&self, sink: &'a mut impl Plaintext<E>) -> &'a mut [u8] {
+        match &self.state {
+            Progress::Open(open) if !open.placed.is_aside() && !open.peer_closed => sink
+                .room()
+                .map(|room| open.placed.space(room))
+                .unwrap_or_default(),
+            _ => &mut [],
+        }
+    }
+
+    /// Takes note that the next `len` bytes were received into the space.
+    pub(crate) fn received_in_space(&mut self, len: usize) {
+        if let Progress::Open(open) = &mut self.state {
+            open.placed.received(len);
+        }
     }
 
     /// Encrypts the concatenated slices, and appends the records to `out`.
@@ -238,6 +229,7 @@ impl Tls {
             peer_closed: false,
             closed: false,
             is_client: self.is_client,
+            placed: Placed::default(),
         };
         self.state = Progress::Open(Box::new(open));
         Ok(())
@@ -265,47 +257,60 @@ impl Open {
             ..Received::default()
         };
         while !self.peer_closed {
-            let rest = &mut received[progress.discard..];
-            let record = match record_len(rest) {
-                Ok(Some(len)) if len <= rest.len() => &mut rest[..len],
-                Ok(_) => return Ok(progress),
-                Err(error) => return Err(self.reject(error, out).into()),
-            };
-            progress.discard += record.len();
-            let len = record.len().saturating_sub(RECORD_OVERHEAD);
-            let opened = match sink.room(len) {
-                Some(room) => match self.keys.opener.open_into(record, room) {
-                    Ok((ContentType::ApplicationData, filled)) if filled == len => {
+            let mut rest = &received[progress.discard..];
+            if self.placed.is_aside() {
+                let completed = self.placed.complete(&mut rest);
+                progress.discard = received.len() - rest.len();
+                match completed {
+                    Ok(Some(mut record)) => self.take(&mut record, out, sink)?,
+                    Ok(None) => return Ok(progress),
+                    Err(error) => return Err(self.reject(error, out).into()),
+                }
+            } else if let Some(room) = sink.room() {
+                let opened = self.placed.open(room, &mut rest, &mut self.keys.opener);
+                progress.discard = received.len() - rest.len();
+                match opened {
+                    Ok(Opened::Data(len)) => {
                         self.on_data();
                         sink.filled(len)?;
-                        continue;
                     }
-                    // Padding, or no data.
-                    Ok((content, len)) => {
-                        let plaintext = &mut record[..len];
-                        plaintext.copy_from_slice(&room[..len]);
-                        Ok((content, &*plaintext))
-                    }
-                    Err(error) => Err(error),
-                },
-                None => self.keys.opener.open(record),
-            };
-            let (content, plaintext) = match opened {
-                Ok(opened) => opened,
-                Err(error) => return Err(self.reject(error, out).into()),
-            };
-            match content {
-                ContentType::ApplicationData if !plaintext.is_empty() => {
-                    self.on_data();
-                    sink.take(plaintext)?;
+                    Ok(Opened::Other(content, body)) => self.receive_other(content, &body, out)?,
+                    Ok(Opened::Aside) => {}
+                    Ok(Opened::Incomplete) => return Ok(progress),
+                    Err(error) => return Err(self.reject(error, out).into()),
                 }
-                _ => self.receive_other(content, plaintext, out)?,
+            } else {
+                let at = progress.discard;
+                let end = match record_len(rest) {
+                    Ok(Some(len)) if len <= rest.len() => at + len,
+                    Ok(_) => return Ok(progress),
+                    Err(error) => return Err(self.reject(error, out).into()),
+                };
+                progress.discard = end;
+                self.take(&mut received[at..end], out, sink)?;
             }
             progress.peer_closed = self.peer_closed;
         }
         // Bytes after `close_notify` are ignored.
         progress.discard = received.len();
         Ok(progress)
+    }
+
+    /// Decrypts a whole record in place, and handles it.
+    fn take<E: From<TlsError>>(
+        &mut self,
+        record: &mut [u8],
+        out: &mut SendBuffer,
+        sink: &mut impl Plaintext<E>,
+    ) -> Result<(), E> {
+        match self.keys.opener.open(record) {
+            Ok((ContentType::ApplicationData, plaintext)) if !plaintext.is_empty() => {
+                self.on_data();
+                sink.take(plaintext)
+            }
+            Ok((content, plaintext)) => Ok(self.receive_other(content, plaintext, out)?),
+            Err(error) => Err(self.reject(error, out).into()),
+        }
     }
 
     fn on_data(&mut self) {

@@ -171,26 +171,29 @@ impl Opener {
         Ok((content, &padded[..len]))
     }
 
-    /// Decrypts `record` into `room`, which has as many bytes as the record's ciphertext without the
-    /// tag: one more than the data if [`Sealer`] made the record. Returns the type and the length of
-    /// the data; the bytes behind it have no meaning.
+    /// Decrypts the record of `len` bytes, as measured by [`record_len`], that begins at `at`, to the
+    /// front of `bytes`. Returns the type and the length of the data; the bytes behind it have no
+    /// meaning.
     ///
-    /// After an error nothing in `room` may be used.
-    pub(crate) fn open_into(
+    /// After an error nothing in `bytes` may be used.
+    pub(crate) fn open_to_front(
         &mut self,
-        record: &mut [u8],
-        room: &mut [u8],
+        bytes: &mut [u8],
+        at: usize,
+        len: usize,
     ) -> Result<(ContentType, usize), RecordError> {
+        let record = bytes.get_mut(at..at + len).ok_or(RecordError::Forged)?;
         let (nonce, aad, body) = self.begin(record)?;
-        let (ciphertext, tag) = body
-            .split_last_chunk::<TAG_LEN>()
-            .filter(|(ciphertext, _)| ciphertext.len() == room.len())
-            .ok_or(RecordError::Forged)?;
-        room.copy_from_slice(ciphertext);
-        self.key
-            .open_in_place_separate_tag(nonce, aad, (*tag).into(), room, 0..)
-            .map_err(|_| RecordError::Forged)?;
-        typed(room)
+        let tag = *body.last_chunk::<TAG_LEN>().ok_or(RecordError::Forged)?;
+        let ciphertext = at + HEADER_LEN..at + len - TAG_LEN;
+        let padded = self.key.open_in_place_separate_tag(
+            nonce,
+            aad,
+            tag.into(),
+            &mut bytes[..ciphertext.end],
+            ciphertext.start..,
+        );
+        typed(padded.map_err(|_| RecordError::Forged)?)
     }
 
     /// Checks the header, takes the next nonce and returns the remainder of the record.

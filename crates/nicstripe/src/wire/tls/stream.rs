@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    io::{self, Read as _},
+    io::{self, IoSliceMut, Read as _},
     net::Shutdown,
     time::{Duration, Instant},
 };
@@ -18,8 +18,9 @@ use super::{
     config::{ClientTls, ServerTls},
     error::TlsError,
     handshake::Received,
-    pump::{Plaintext, Tls},
+    pump::Tls,
     record::{MAX_RECORD, SendBuffer, record_len},
+    room::Plaintext,
 };
 use crate::trust::PublicKey;
 #[cfg(test)]
@@ -154,7 +155,7 @@ impl TlsStream {
     ) -> Result<Progress, E> {
         let received = match self.unprocessed || self.peer_closed {
             true => 0,
-            false => self.recv()?,
+            false => self.recv(&mut sink)?,
         };
         if received > 0 || self.unprocessed {
             self.peer_closed = self.process(&mut sink)?.peer_closed;
@@ -296,13 +297,13 @@ impl TlsStream {
         loop {
             self.flush().await?;
             self.ready(true, false).await?;
-            let received = self.recv()?;
+            let received = self.recv(&mut discard)?;
             if self.has_record()
                 && let Some(turn) = turn.take()
             {
                 turn.await;
             }
-            if received > 0 && self.process(&mut |_: &[u8]| Ok::<(), TlsError>(()))?.open {
+            if received > 0 && self.process(&mut discard)?.open {
                 break;
             }
         }
@@ -335,7 +336,7 @@ impl TlsStream {
             // about the socket.
             (self.filled, self.unprocessed) = (0, false);
             self.ready(true, false).await?;
-            self.recv()?;
+            self.recv(&mut discard)?;
         }
     }
 
@@ -367,19 +368,34 @@ impl TlsStream {
         Ok(done)
     }
 
-    /// Receives once, and returns the number of bytes.
-    fn recv(&mut self) -> Result<usize, TlsError> {
-        let space = &mut self.received[self.filled..];
-        if space.is_empty() {
+    /// Receives once, as far as possible where the plaintext belongs, and returns the number of
+    /// bytes.
+    fn recv<E>(&mut self, sink: &mut impl Plaintext<E>) -> Result<usize, TlsError> {
+        let mut rest = &mut self.received[self.filled..];
+        let space = match self.filled {
+            0 => self.tls.space(sink),
+            _ => &mut [],
+        };
+        if !space.is_empty() {
+            // Behind the space a frame begins, and maybe the next room.
+            rest = &mut rest[..MAX_RECORD];
+        }
+        if rest.is_empty() {
             // After the handshake any record fits.
             return Err(TlsError::Unexpected(
                 "a handshake message longer than 4 KiB",
             ));
         }
-        match self.socket.recv(space) {
+        let in_space = space.len();
+        match self
+            .socket
+            .recv(&mut [IoSliceMut::new(space), IoSliceMut::new(rest)])
+        {
             Ok((0, false)) => Err(self.on_end(None)),
             Ok((received, _)) => {
-                self.filled += received;
+                let in_space = received.min(in_space);
+                self.tls.received_in_space(in_space);
+                self.filled += received - in_space;
                 Ok(received)
             }
             Err(error) if TlsError::is_hang_up(&error) => Err(self.on_end(Some(error))),
@@ -439,7 +455,7 @@ impl Socket {
 
     /// Receives once. Returns the number of bytes, and true if no more are available; zero bytes
     /// and false at the end of the stream.
-    fn recv(&self, space: &mut [u8]) -> io::Result<(usize, bool)> {
+    fn recv(&self, space: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
         match self {
             Self::Tcp(tcp) => recv(tcp, space),
             #[cfg(test)]
@@ -486,12 +502,17 @@ impl Socket {
     }
 }
 
-fn recv(tcp: &TcpStream, space: &mut [u8]) -> io::Result<(usize, bool)> {
-    let room = space.len();
+/// Discards the plaintext of a connection.
+fn discard(_: &[u8]) -> Result<(), TlsError> {
+    Ok(())
+}
+
+fn recv(tcp: &TcpStream, space: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
+    let room = space.iter().map(|slice| slice.len()).sum();
     let (mut received, mut is_ready) = (0, false);
     let result = tcp.try_io(Interest::READABLE, || {
         is_ready = true;
-        received = (&*SockRef::from(tcp)).read(space)?;
+        received = (&*SockRef::from(tcp)).read_vectored(space)?;
         // A short read emptied the queue. `WouldBlock` clears tokio's readiness, which saves a
         // call that would read nothing.
         if received > 0 && received < room {
@@ -504,7 +525,7 @@ fn recv(tcp: &TcpStream, space: &mut [u8]) -> io::Result<(usize, bool)> {
     let result = match is_ready {
         true => result,
         false => (&*SockRef::from(tcp))
-            .read(space)
+            .read_vectored(space)
             .map(|some| received = some),
     };
     match result {

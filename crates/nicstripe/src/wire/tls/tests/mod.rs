@@ -4,6 +4,7 @@
 mod handshake;
 mod interop;
 mod records;
+mod room;
 mod stream;
 
 use std::sync::Arc;

@@ -1,0 +1,156 @@
+//! Tests of records that are decrypted where their plaintext belongs.
+
+use std::ops::Range;
+
+use nicstripe_sim::Rng;
+use rustls::ContentType;
+
+use super::super::record::{MAX_PLAINTEXT, RecordError};
+use super::*;
+
+/// Plaintext of a connection: in its place if that is known, otherwise passed on.
+struct Placed {
+    /// Positions of the bytes whose place is known, in order.
+    rooms: Vec<Range<usize>>,
+    /// All bytes, and behind them what decryption leaves there.
+    bytes: Vec<u8>,
+    len: usize,
+    passed: usize,
+}
+
+impl Placed {
+    fn new(rooms: impl IntoIterator<Item = Range<usize>>, total: usize) -> Self {
+        Self {
+            rooms: rooms.into_iter().collect(),
+            bytes: vec![0xee; total + 4096],
+            len: 0,
+            passed: 0,
+        }
+    }
+}
+
+impl Plaintext<TlsError> for Placed {
+    fn room(&mut self) -> Option<Room<'_>> {
+        let room = self.rooms.iter().find(|room| room.contains(&self.len))?;
+        Some(Room {
+            bytes: &mut self.bytes[self.len..room.end + 4096],
+            data: room.end - self.len,
+        })
+    }
+
+    fn filled(&mut self, len: usize) -> Result<(), TlsError> {
+        self.len += len;
+        Ok(())
+    }
+
+    fn take(&mut self, plaintext: &[u8]) -> Result<(), TlsError> {
+        self.bytes[self.len..][..plaintext.len()].copy_from_slice(plaintext);
+        self.len += plaintext.len();
+        self.passed += plaintext.len();
+        Ok(())
+    }
+}
+
+/// Receives `records` as a connection does, `at_once()` bytes at a time.
+fn receive(
+    pair: &mut Pair,
+    mut records: &[u8],
+    placed: &mut Placed,
+    mut at_once: impl FnMut() -> usize,
+) -> Result<(), TlsError> {
+    let mut received = Vec::new();
+    while !records.is_empty() {
+        let (now, rest) = records.split_at(at_once().min(records.len()));
+        records = rest;
+        let space = match received.is_empty() {
+            true => pair.server.space(placed),
+            false => &mut [],
+        };
+        let (in_space, behind) = now.split_at(space.len().min(now.len()));
+        space[..in_space.len()].copy_from_slice(in_space);
+        pair.server.received_in_space(in_space.len());
+        received.extend_from_slice(behind);
+        let done = pair
+            .server
+            .receive(&mut received, &mut pair.to_client, placed)?;
+        received.drain(..done.discard);
+    }
+    assert!(received.is_empty());
+    Ok(())
+}
+
+#[test]
+fn every_byte_arrives_once_and_in_order_whatever_its_records_rooms_and_pieces() {
+    let mut in_place = 0;
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut pair = Pair::open();
+        pair.client.renew_after(1 + rng.below(40));
+        let longest = [50, 3_000, 40_000][rng.below(3) as usize];
+        let mut up_to = |most: u64| 1 + rng.below(most) as usize;
+        let data = noise(200_000);
+        let (mut rooms, mut at) = (Vec::new(), 0);
+        while at < data.len() {
+            let from = at + up_to(30_000) - 1;
+            at = from + up_to(60_000);
+            rooms.push(from..at.min(data.len()));
+        }
+        let (mut rest, out) = (&data[..], &mut pair.to_server);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(up_to(longest).min(rest.len()));
+            rest = later;
+            pair.client.send(&[now], out).unwrap();
+            match up_to(20) {
+                1 => pair.client.ask_to_renew(out),
+                // Padding without data.
+                2 => pair
+                    .client
+                    .send_record(ContentType::ApplicationData, &[], out),
+                // Padded data: its type is before the zeros.
+                3 if rest.len() > 100 => {
+                    let (now, later) = rest.split_at(up_to(100));
+                    rest = later;
+                    let padded = [now, &[23], &vec![0; up_to(9_000)]].concat();
+                    pair.client
+                        .send_record(ContentType::Unknown(0), &padded, out);
+                }
+                _ => {}
+            }
+        }
+        let records = pair.to_server.pending().to_vec();
+        let piece = [1_000, 20_000, 300_000][up_to(3) - 1];
+        let mut placed = Placed::new(rooms, data.len());
+        receive(&mut pair, &records, &mut placed, || up_to(piece)).unwrap();
+        assert_eq!(placed.len, data.len(), "seed {seed}");
+        assert!(placed.bytes[..data.len()] == data, "seed {seed}");
+        in_place += data.len() - placed.passed;
+    }
+    assert!(in_place > 200 * 50_000, "{in_place}");
+}
+
+#[test]
+fn a_chunk_in_full_records_is_received_in_its_place() {
+    let mut pair = Pair::open();
+    let data = noise(10 * MAX_PLAINTEXT + 28);
+    pair.client.send(&[&data], &mut pair.to_server).unwrap();
+    let records = pair.to_server.pending().to_vec();
+    let mut placed = Placed::new(Some(0..data.len()), data.len());
+    assert_eq!(pair.server.space(&mut placed).len(), records.len());
+    receive(&mut pair, &records, &mut placed, || 50_000).unwrap();
+    assert_eq!((placed.len, placed.passed), (data.len(), 0));
+    assert!(placed.bytes[..data.len()] == data);
+}
+
+#[test]
+fn a_forged_record_fills_no_place() {
+    let mut pair = Pair::open();
+    pair.client
+        .send(&[&noise(1000)], &mut pair.to_server)
+        .unwrap();
+    let mut records = pair.to_server.pending().to_vec();
+    records[500] ^= 1;
+    let mut placed = Placed::new(Some(0..1000), 1000);
+    let received = receive(&mut pair, &records, &mut placed, || 2000);
+    let forged = matches!(received, Err(TlsError::Record(RecordError::Forged)));
+    assert!(forged && placed.len == 0);
+}
