@@ -5,7 +5,7 @@ use std::ops::Range;
 use nicstripe_sim::Rng;
 use rustls::ContentType;
 
-use super::super::record::{MAX_PLAINTEXT, RecordError};
+use super::super::record::MAX_PLAINTEXT;
 use super::*;
 
 /// Plaintext of a connection: in its place if that is known, otherwise passed on.
@@ -75,14 +75,21 @@ fn receive(
             .receive(&mut received, &mut pair.to_client, placed)?;
         received.drain(..done.discard);
     }
-    assert!(received.is_empty());
     Ok(())
 }
 
-#[test]
-fn every_byte_arrives_once_and_in_order_whatever_its_records_rooms_and_pieces() {
-    let mut in_place = 0;
-    for seed in 0..200 {
+/// Connection with records of random lengths, kinds and keys in flight, and random rooms for their
+/// plaintext.
+struct InFlight {
+    pair: Pair,
+    data: Vec<u8>,
+    records: Vec<u8>,
+    placed: Placed,
+    rng: Rng,
+}
+
+impl InFlight {
+    fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mut pair = Pair::open();
         pair.client.renew_after(1 + rng.below(40));
@@ -117,15 +124,51 @@ fn every_byte_arrives_once_and_in_order_whatever_its_records_rooms_and_pieces() 
                 _ => {}
             }
         }
-        let records = pair.to_server.pending().to_vec();
-        let piece = [1_000, 20_000, 300_000][up_to(3) - 1];
-        let mut placed = Placed::new(rooms, data.len());
-        receive(&mut pair, &records, &mut placed, || up_to(piece)).unwrap();
-        assert_eq!(placed.len, data.len(), "seed {seed}");
-        assert!(placed.bytes[..data.len()] == data, "seed {seed}");
-        in_place += data.len() - placed.passed;
+        Self {
+            records: pair.to_server.pending().to_vec(),
+            placed: Placed::new(rooms, data.len()),
+            pair,
+            data,
+            rng,
+        }
     }
-    assert!(in_place > 200 * 50_000, "{in_place}");
+
+    /// Receives the records in pieces of random lengths, and checks the plaintext so far.
+    fn receive(&mut self) -> Result<(), TlsError> {
+        let longest = [1_000, 20_000, 300_000][self.rng.below(3) as usize];
+        let at_once = || 1 + self.rng.below(longest) as usize;
+        let result = receive(&mut self.pair, &self.records, &mut self.placed, at_once);
+        assert!(self.placed.bytes[..self.placed.len] == self.data[..self.placed.len]);
+        result
+    }
+}
+
+#[test]
+fn every_byte_arrives_once_and_in_order_whatever_its_records_rooms_and_pieces() {
+    let mut passed = 0;
+    for seed in 0..200 {
+        let mut in_flight = InFlight::new(seed);
+        in_flight.receive().unwrap();
+        assert_eq!(in_flight.placed.len, in_flight.data.len(), "seed {seed}");
+        passed += in_flight.placed.passed;
+    }
+    assert!(passed < 200 * 150_000, "most bytes are in rooms: {passed}");
+}
+
+#[test]
+fn no_byte_after_a_changed_one_is_filled_in() {
+    let mut unnoticed = 0;
+    for seed in 0..200 {
+        let mut in_flight = InFlight::new(seed);
+        let at = in_flight.rng.below(in_flight.records.len() as u64) as usize;
+        in_flight.records[at] ^= 1 << in_flight.rng.below(8);
+        // A longer record may also wait for more.
+        let is_noticed = in_flight.receive().is_err();
+        let is_whole = in_flight.placed.len == in_flight.data.len();
+        unnoticed += u32::from(!is_noticed && is_whole);
+    }
+    // The last byte of the version in a header is ignored (RFC 8446, section 5.1).
+    assert!(unnoticed < 20, "{unnoticed}");
 }
 
 #[test]
@@ -139,18 +182,4 @@ fn a_chunk_in_full_records_is_received_in_its_place() {
     receive(&mut pair, &records, &mut placed, || 50_000).unwrap();
     assert_eq!((placed.len, placed.passed), (data.len(), 0));
     assert!(placed.bytes[..data.len()] == data);
-}
-
-#[test]
-fn a_forged_record_fills_no_place() {
-    let mut pair = Pair::open();
-    pair.client
-        .send(&[&noise(1000)], &mut pair.to_server)
-        .unwrap();
-    let mut records = pair.to_server.pending().to_vec();
-    records[500] ^= 1;
-    let mut placed = Placed::new(Some(0..1000), 1000);
-    let received = receive(&mut pair, &records, &mut placed, || 2000);
-    let forged = matches!(received, Err(TlsError::Record(RecordError::Forged)));
-    assert!(forged && placed.len == 0);
 }
