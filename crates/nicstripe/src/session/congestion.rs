@@ -5,8 +5,8 @@
 //! corrupts one packet in 200 keeps it slow permanently. bbr follows rate and round-trip time
 //! instead, but is slower than cubic on some loss-free links. So bbr is tried on lossy connections
 //! and kept unless it lowers the rate by more than a tenth. Failed trials are repeated later,
-//! because one trial may fall into a bad moment: of ten copies over a link that lost one packet in 200, one stayed with
-//! cubic and took a fifth longer.
+//! because one trial may fall into a bad moment: of ten copies over a link that lost one packet in
+//! 200, one stayed with cubic and took a fifth longer.
 
 use std::time::{Duration, Instant};
 

@@ -14,8 +14,9 @@ use crate::trust::PublicKey;
 /// TLS state of one end of a connection: decrypts received bytes and encrypts bytes to send.
 ///
 /// The caller owns the buffers. [`Tls::receive`] decrypts in the receive buffer, or in the room where
-/// the plaintext belongs; [`Tls::send`] encrypts into the send buffer. After an error the connection is unusable and every further call
-/// fails. The `out` of the failed call may hold an alert, which should still be sent.
+/// the plaintext belongs; [`Tls::send`] encrypts into the send buffer. After an error the connection
+/// is unusable and every further call fails. The `out` of the failed call may hold an alert, which
+/// should still be sent.
 ///
 /// Each sender renews its key before the usage limit, without action by the caller.
 pub(crate) struct Tls {

@@ -121,10 +121,8 @@ impl Placed {
             self.at += len;
             return Ok(Opened::Other(content, bytes[..filled].to_vec()));
         }
-        self.at += len - filled;
-        if filled == data {
-            self.set_aside(&bytes[at + len..records.end]);
-        }
+        // The room ends with this record if that has the last byte of the data.
+        self.at = if filled == data { 0 } else { at + len - filled };
         Ok(Opened::Data(filled))
     }
 
