@@ -96,7 +96,10 @@ pub fn snapshots(data: &[u8]) {
     for finding in diagnosis.findings.iter().chain(&diagnosis.silenced) {
         let remedy = finding.remedy.iter();
         for command in remedy.flat_map(|remedy| remedy.commands.iter().chain(&remedy.undo)) {
-            assert!(shell_words::split(&command.line).is_ok(), "{command:?}");
+            assert!(
+                shell_words::split(command.line.as_str()).is_ok(),
+                "{command:?}"
+            );
         }
     }
     let again = examine(&Snapshot::of(&case).into_case(None), &[]);

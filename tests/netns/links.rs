@@ -11,14 +11,14 @@ use std::{
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
-    Outcome, content,
+    Outcome, StandIns, content,
     kernel_routes::{self, KernelRoute},
     link, number, tests, text,
     trial::Test,
 };
 use serde_json::Value;
 
-use crate::hosts::{Hosts, MIB, Rights};
+use crate::hosts::{Hosts, MIB, Rights, ip};
 
 pub(crate) const TESTS: &[Test] = tests![
     one_subnet_on_a_switch_uses_both_cables_by_link_local,
@@ -33,6 +33,8 @@ pub(crate) const TESTS: &[Test] = tests![
     links_shows_the_plan_and_changes_nothing,
     links_without_a_host_lists_the_interfaces,
 ];
+
+pub(crate) const TESTS_WITH_IP: &[Test] = tests![no_claimed_name_reaches_a_shell_by_a_hint];
 
 const RATE: u64 = 200;
 
@@ -161,6 +163,49 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     flush_neighbours(&hosts);
     for report in both_ways(&hosts, "10.9.0.21", &bytes) {
         shared(&report, &["eth1", "eth2"]);
+    }
+}
+
+/// The peer's second interface has a name that is a command to a shell. What `cp` prints for root
+/// has the commands for this machine, and none with that name.
+fn no_claimed_name_reaches_a_shell_by_a_hint() {
+    let strange = "e';id>P;'";
+    // As above, not each lab has ARP flux.
+    let copied = (0..10).map(|_| {
+        let lab = in_one_subnet().without_ipv6().build().unwrap();
+        for change in [
+            "eth2 down",
+            &format!("eth2 name {strange}"),
+            &format!("{strange} up"),
+        ] {
+            ip(&lab, Host::B, &format!("link set {change}"));
+        }
+        let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+        hosts.client.write("source", content(24 * MIB));
+        hosts.cp(&["source", "10.9.0.21:target"]).expect(0)
+    });
+    let copied = { copied }
+        .find(|copied| copied.stderr.contains("as root: "))
+        .expect("no ARP flux in ten labs");
+    let stand_ins = StandIns::of(&["ip", "sysctl", "id"]);
+    let hints = copied
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("hint: "));
+    for hint in hints {
+        let Some((_, commands)) = hint.split_once(", as root: ") else {
+            continue;
+        };
+        let (run, undo) = commands.split_once("; to undo: ").unwrap();
+        for commands in [run, undo] {
+            let words = commands
+                .split("; ")
+                .map(|one| shell_words::split(one).unwrap());
+            let mut words: Vec<Vec<String>> = words.collect();
+            words.sort();
+            assert_eq!(stand_ins.run(commands, &[]), words, "{hint}");
+            assert!(!commands.contains('\''), "{hint}");
+        }
     }
 }
 

@@ -90,7 +90,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 38] = [
+    let groups: [Group; 39] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -115,6 +115,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (doctor::TESTS, none),
         (contacts::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (choices::TESTS_WITH_IP, hosts::obstacle_to_ip),
+        (links::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (disks::TESTS, disks::obstacle),
         (powercuts::TESTS, powercuts::obstacle),
         (backups::TESTS_WITH_RESTIC, restic::obstacle),

@@ -7,6 +7,8 @@ use nicstripe_link::facts::{Facts, InterfaceFacts};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::command::quoted;
+
 /// Known facts about this machine, the peer's, and the links between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Case {
@@ -181,22 +183,26 @@ impl Case {
         })
     }
 
-    /// Returns the name of a machine for sentences.
-    pub(crate) fn name(&self, side: Side) -> &str {
-        let own = self
-            .machine(side)
-            .and_then(|machine| machine.facts.host.name.as_deref());
+    /// Returns the name of a machine for sentences. A peer that claims this machine's name is called
+    /// the peer.
+    pub(crate) fn name(&self, side: Side) -> String {
+        let of = |side| {
+            let machine = self.machine(side)?;
+            machine.facts.host.name.as_deref()
+        };
         match side {
-            Side::Here => own.unwrap_or("this machine"),
-            Side::There => own.unwrap_or("the peer"),
+            Side::Here => of(side).map_or_else(|| "this machine".into(), quoted),
+            Side::There => of(side)
+                .filter(|name| Some(*name) != of(Side::Here))
+                .map_or_else(|| "the peer".into(), quoted),
         }
     }
 
     /// Returns an interface's name for sentences, with its machine if two are known: `eth1 on nas`.
     pub(crate) fn label(&self, side: Side, interface: &str) -> String {
         match self.there {
-            None => interface.to_owned(),
-            Some(_) => format!("{interface} on {}", self.name(side)),
+            None => quoted(interface),
+            Some(_) => format!("{} on {}", quoted(interface), self.name(side)),
         }
     }
 }

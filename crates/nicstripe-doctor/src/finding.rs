@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Place, Side};
+use crate::{
+    case::{Place, Side},
+    command::{Line, Written},
+};
 
 /// Fault, or a remarkable state, that a rule found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -127,8 +130,8 @@ pub struct Remedy {
 pub struct Command {
     /// Machine where to type it.
     pub side: Side,
-    /// Command line for a POSIX shell.
-    pub line: String,
+    /// Line for a POSIX shell.
+    pub line: Line,
 }
 
 impl Finding {
@@ -181,11 +184,22 @@ impl Finding {
     }
 
     /// Adds a command to the remedy, and the command that undoes it.
-    pub(crate) fn run(mut self, side: Side, line: impl Into<String>, undo: Option<String>) -> Self {
+    ///
+    /// If a word of either is strange, the advice names the word and has no command.
+    pub(crate) fn run(mut self, side: Side, line: Written, undo: Option<Written>) -> Self {
         let remedy = self.remedy.get_or_insert_default();
-        let line = line.into();
-        remedy.commands.push(Command { side, line });
-        remedy.undo.extend(undo.map(|line| Command { side, line }));
+        match (line, undo.transpose()) {
+            (Ok(line), Ok(undo)) => {
+                remedy.commands.push(Command { side, line });
+                remedy.undo.extend(undo.map(|line| Command { side, line }));
+            }
+            (Err(strange), _) | (_, Err(strange)) => {
+                let why = format!("no command for {strange}");
+                if !remedy.advice.contains(&why) {
+                    remedy.advice = format!("{}; {why}", remedy.advice);
+                }
+            }
+        }
         self
     }
 
@@ -193,13 +207,4 @@ impl Finding {
         self.lost_bps = bps;
         self
     }
-}
-
-/// Returns a name as a word of a POSIX shell, quoted if a shell would take it for more.
-pub(crate) fn word(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:@-/+=,".contains(c);
-    if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
-        return name.to_owned();
-    }
-    format!("'{}'", name.replace('\'', r"'\''"))
 }

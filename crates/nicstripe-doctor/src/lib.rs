@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod case;
+mod command;
 mod diagnosis;
 mod finding;
 mod page;
@@ -23,6 +24,7 @@ mod snapshot;
 
 pub use self::{
     case::{Case, LinkFacts, LinkState, Machine, Side},
+    command::Line,
     diagnosis::{Diagnosis, Examined, examine},
     finding::{Command, Confidence, Evidence, Finding, Remedy, Severity, Subject},
     page::page,

@@ -85,7 +85,7 @@ fn commands_are_words_for_a_shell() {
             };
             assert!(!remedy.advice.is_empty(), "{name}: {finding:?}");
             for command in remedy.commands.iter().chain(&remedy.undo) {
-                let words = shell_words::split(&command.line);
+                let words = shell_words::split(command.line.as_str());
                 let words =
                     words.unwrap_or_else(|error| panic!("{name}: {}: {error}", command.line));
                 assert!(PROGRAMS.contains(&&*words[0]), "{name}: {}", command.line);

@@ -72,8 +72,8 @@ fn remedy(finding: &Finding, side: Side) -> Option<String> {
     let remedy = finding.remedy.as_ref()?;
     let of = |commands: &[Command]| {
         let lines = commands.iter().filter(|command| command.side == side);
-        let lines: Vec<&str> = lines.map(|command| &*command.line).collect();
-        shown(lines.join("; "))
+        let lines: Vec<&str> = lines.map(|command| command.line.as_str()).collect();
+        lines.join("; ")
     };
     let (run, undo) = (of(&remedy.commands), of(&remedy.undo));
     let sentence = shown(&finding.sentence);

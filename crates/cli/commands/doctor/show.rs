@@ -57,22 +57,23 @@ fn print_finding(case: &Case, finding: &Finding, in_full: bool) -> Result<(), Fa
     print_commands(case, "undo:", &remedy.undo)
 }
 
-/// Prints commands for root, and the machine where to type them if it is not this one.
+/// Prints commands for root, and where to type them if there are two machines. The peer claims its
+/// name, so it stands in quotes after our own word.
 fn print_commands(case: &Case, head: &str, commands: &[Command]) -> Result<(), Failure> {
     let mut head = head;
     for command in commands {
         let place = match command.side {
-            Side::Here => String::new(),
+            Side::Here if case.there.is_none() => String::new(),
+            Side::Here => "   (here)".into(),
             Side::There => {
                 let there = case.there.as_ref();
                 let name = there.and_then(|machine| machine.facts.host.name.as_deref());
-                format!("   (on {})", shown(name.unwrap_or("the peer")))
+                let name = name.map_or_else(String::new, |name| format!(", {:?}", shown(name)));
+                format!("   (there{name})")
             }
         };
-        stdout::line(format_args!(
-            "         {head:7}{}{place}",
-            shown(&command.line)
-        ))?;
+        // The line has only plain words: escapes would change what a shell reads.
+        stdout::line(format_args!("         {head:7}{}{place}", command.line))?;
         head = "";
     }
     Ok(())

@@ -1,13 +1,14 @@
 //! Rules about addresses, and which cable packets take.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use nicstripe_bench::listed;
 use nicstripe_link::facts::InterfaceFacts;
 
 use crate::{
     case::{Case, LinkFacts, LinkState, Place, Side},
-    finding::{Finding, Severity, word},
+    command::{Line, Written, quoted},
+    finding::{Finding, Severity},
     rule::{Judgement, Needs, Rule, Seen},
 };
 
@@ -72,6 +73,7 @@ fn has_own_cable(interface: &InterfaceFacts) -> bool {
 
 fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let names: Vec<&str> = group.iter().map(|one| &*one.name).collect();
+    let spoken: Vec<String> = names.iter().map(|name| quoted(name)).collect();
     let links = links_of(case, side, group);
     let all_work = do_all_work(&links, group);
     let severity = if all_work {
@@ -86,12 +88,12 @@ fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let sentence = match all_work {
         true => format!(
             "{}{on} are in one subnet: nicstripe uses each cable, other programs only the first",
-            listed(&names)
+            listed(&spoken)
         ),
         false => format!(
             "{}{on} are in one subnet: without a host route everything leaves by {}",
-            listed(&names),
-            names[0]
+            listed(&spoken),
+            spoken[0]
         ),
     };
     let mut finding = Finding::new(severity, sentence)
@@ -118,11 +120,10 @@ fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
         let (Some(name), Some(remote)) = (end(link, side), address(link, side)) else {
             continue;
         };
-        let route = format!("{remote} dev {}", word(name));
         finding = finding.run(
             side,
-            format!("ip route add {route} scope link"),
-            Some(format!("ip route del {route}")),
+            Line::new("ip route add {} dev {} scope link", &[&remote, &name]),
+            Some(Line::new("ip route del {} dev {}", &[&remote, &name])),
         );
     }
     finding
@@ -196,6 +197,7 @@ pub(super) const ARP_FLUX: Rule = Rule {
 
 fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let names: Vec<&str> = group.iter().map(|one| &*one.name).collect();
+    let spoken: Vec<String> = names.iter().map(|name| quoted(name)).collect();
     let links = links_of(case, side, group);
     let mut strayed = links.iter();
     let strayed = strayed.find(|link| link.state == LinkState::Misdirected);
@@ -213,7 +215,7 @@ fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let who = case.name(side);
     let sentence = format!(
         "{who} answers ARP for {} on any of these cables (ARP flux)",
-        listed(&names)
+        listed(&spoken)
     );
     let mut finding = Finding::new(severity, sentence).advise(
         "Give each cable a separate subnet; or let each card answer only for its own addresses, at both ends",
@@ -243,27 +245,24 @@ fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
             let Some(value) = value.filter(|value| *value < target) else {
                 continue;
             };
-            let path = setting_of(name, key);
+            // A dot in the name would act as a separator.
+            let text = match name.contains('.') {
+                true => "sysctl -w net/ipv4/conf/{}/{}={}",
+                false => "sysctl -w net.ipv4.conf.{}.{}={}",
+            };
             finding = finding
                 .proof(format!("{key} of {name}"), value, "sysctl")
                 .run(
                     side,
-                    format!("sysctl -w {path}={target}"),
-                    Some(format!("sysctl -w {path}={value}")),
+                    Line::new(text, &[&name, &key, &target]),
+                    Some(Line::new(text, &[&name, &key, &value])),
                 );
         }
     }
     for name in names {
-        finding = finding.run(side, format!("ip neigh flush dev {}", word(name)), None);
+        finding = finding.run(side, Line::new("ip neigh flush dev {}", &[&name]), None);
     }
     finding
-}
-
-/// Returns the path of an interface's setting for sysctl(8). Slashes replace the dots if the name
-/// contains a dot, which would act as a separator.
-fn setting_of(interface: &str, key: &str) -> String {
-    let separator = if interface.contains('.') { "/" } else { "." };
-    word(&["net", "ipv4", "conf", interface, key].join(separator))
 }
 
 pub(super) const CROSSED: Rule = Rule {
@@ -284,9 +283,11 @@ pub(super) const CROSSED: Rule = Rule {
                 LinkState::Misdirected if !is_shared(case, link) => {
                     let arrived = link.arrived.as_deref().unwrap_or("another interface");
                     let sentence = format!(
-                        "{} is plugged into {arrived} of {}, not into {there}",
-                        link.here,
-                        case.name(Side::There)
+                        "{} is plugged into {} of {}, not into {}",
+                        quoted(&link.here),
+                        quoted(arrived),
+                        case.name(Side::There),
+                        quoted(there)
                     );
                     Finding::new(Severity::Bad, sentence)
                         .about((Side::Here, &*link.here))
@@ -302,7 +303,7 @@ pub(super) const CROSSED: Rule = Rule {
                     let sentence = format!(
                         "another machine than {} answers on the cable of {}",
                         case.name(Side::There),
-                        link.here
+                        quoted(&link.here)
                     );
                     Finding::new(Severity::Bad, sentence)
                         .about((Side::Here, &*link.here))
@@ -344,7 +345,7 @@ fn elsewhere(case: &Case, link: &LinkFacts) -> Option<Finding> {
     let (from, to) = (here.label(case), there.label(case));
     let sentence = format!(
         "{from} is plugged into {to}, but its addresses are for {}: other programs do not pass",
-        meant.name
+        quoted(&meant.name)
     );
     Some(
         Finding::new(Severity::Warning, sentence)
@@ -412,30 +413,36 @@ pub(super) const FIREWALL: Rule = Rule {
                 _ => "does not answer",
             };
             let sentence = format!(
-                "port {port} of {} {what} at {remote} ({there}) only: a firewall there",
-                case.name(Side::There)
+                "port {port} of {} {what} at {remote} ({}) only: a firewall there",
+                case.name(Side::There),
+                quoted(there)
             );
             let mut finding = Finding::new(Severity::Bad, sentence)
                 .likely()
                 .about((Side::Here, &*link.here))
                 .about((Side::There, there))
-                .proof(format!("connection {} → {there}", link.here), what, "connect(2)")
-                .advise(format!("Admit TCP port {port} on {there}, with the tool that manages the firewall there"));
+                .proof(
+                    format!("connection {} → {there}", link.here),
+                    what,
+                    "connect(2)",
+                )
+                .advise(format!(
+                    "Admit TCP port {port} on {}, with the tool that manages the firewall there",
+                    quoted(there)
+                ));
             if link.neighbour == Some(true) {
                 finding = finding.proof(format!("neighbour {remote}"), "answers ARP", "ip neigh");
             }
-            // In nft's own syntax a name is no word of a shell.
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-            if there.chars().all(is_plain) {
-                let rule = format!("inet filter input iifname \"{there}\" tcp dport {port} accept");
-                finding = finding.run(
-                    Side::There,
-                    format!("nft 'insert rule {rule} comment \"nicstripe-doctor\"'"),
-                    Some(
-                        "nft -a list chain inet filter input | awk '/nicstripe-doctor/ {print $NF}' | xargs -r -n1 nft delete rule inet filter input handle".into(),
-                    ),
-                );
-            }
+            finding = finding.run(
+                Side::There,
+                Line::new(
+                    "nft 'insert rule inet filter input iifname \"{}\" tcp dport {} accept comment \"nicstripe-doctor\"'",
+                    &[&there, &port],
+                ),
+                Some(Line::own(
+                    "nft -a list chain inet filter input | awk '/nicstripe-doctor/ {print $NF}' | xargs -r -n1 nft delete rule inet filter input handle",
+                )),
+            );
             Some(finding.into())
         };
         case.links.iter().map(seen).collect()
@@ -448,9 +455,12 @@ impl Place<'_> {
         case.label(self.side, &self.interface.name)
     }
 
-    /// Returns the interface's name as a word of a shell.
-    pub(super) fn word(&self) -> String {
-        word(&self.interface.name)
+    /// Returns a command line of the text, in which the interface's name is the first fact.
+    pub(super) fn line(&self, text: &'static str, facts: &[&dyn Display]) -> Written {
+        Line::new(
+            text,
+            &[&[&self.interface.name as &dyn Display], facts].concat(),
+        )
     }
 }
 

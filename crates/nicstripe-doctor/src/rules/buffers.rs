@@ -11,6 +11,7 @@ use nicstripe_proto::BitRate;
 use super::addressing::each;
 use crate::{
     case::{Case, Machine, Side, sides},
+    command::{Line, quoted},
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
@@ -68,8 +69,8 @@ pub(super) const CUT: Rule = Rule {
                     if let Some(max) = max.filter(|max| *max < asked) {
                         finding = finding.about(side).run(
                             side,
-                            format!("sysctl -w net.core.{name}={asked}"),
-                            Some(format!("sysctl -w net.core.{name}={max}")),
+                            Line::new("sysctl -w net.core.{}={}", &[&name, &asked]),
+                            Some(Line::new("sysctl -w net.core.{}={}", &[&name, &max])),
                         );
                     }
                 }
@@ -132,8 +133,8 @@ fn ceiling(
         .way;
     let (sender, receiver) = sides(way);
     let ends = [
-        (receiver, "net.ipv4.tcp_rmem", "4096 131072"),
-        (sender, "net.ipv4.tcp_wmem", "4096 16384"),
+        (receiver, "net.ipv4.tcp_rmem", [4096, 131_072]),
+        (sender, "net.ipv4.tcp_wmem", [4096, 16_384]),
     ];
     let mut low = Vec::new();
     let mut is_known = false;
@@ -146,8 +147,7 @@ fn ceiling(
         is_known = true;
         if max < needed {
             let numbers = (0..3).map(|index| facts.setting_at(name, index));
-            let old: Option<Vec<String>> =
-                numbers.map(|number| Some(number?.to_string())).collect();
+            let old: Option<Vec<u64>> = numbers.collect();
             low.push((side, name, defaults, max, old));
         }
     }
@@ -158,8 +158,8 @@ fn ceiling(
     let most = BitRate::from_bytes_over(at_most / 2, round_trip.max(Duration::from_micros(1)));
     let sentence = format!(
         "{} → {}: the window ends at {} KiB, {} ms and {} need {} KiB",
-        link.ends.client.name,
-        link.ends.daemon.name,
+        quoted(&link.ends.client.name),
+        quoted(&link.ends.daemon.name),
         at_most / 1024,
         shown_ms(round_trip),
         BitRate(rate),
@@ -188,6 +188,9 @@ fn ceiling(
         .advise("Raise the maximum; the kernel uses only as much as needed");
     for (side, name, defaults, max, old) in low {
         let target = needed.checked_next_power_of_two().unwrap_or(needed);
+        let set = |[least, first, most]: [u64; 3]| {
+            Line::new("sysctl -w {}='{} {} {}'", &[&name, &least, &first, &most])
+        };
         finding = finding
             .proof(
                 format!("maximum of {name} on {}", case.name(side)),
@@ -196,8 +199,8 @@ fn ceiling(
             )
             .run(
                 side,
-                format!("sysctl -w {name}='{defaults} {target}'"),
-                old.map(|old| format!("sysctl -w {name}='{}'", old.join(" "))),
+                set([defaults[0], defaults[1], target]),
+                old.and_then(|old| old.try_into().ok()).map(set),
             );
     }
     Some(finding.into())
@@ -235,8 +238,8 @@ pub(super) const RECEIVER: Rule = Rule {
                 "{} was the brake for {:.0} % of the time on {} → {}",
                 case.name(receiver),
                 part * 100.0,
-                link.ends.client.name,
-                link.ends.daemon.name
+                quoted(&link.ends.client.name),
+                quoted(&link.ends.daemon.name)
             );
             Some(
             about_link(Finding::new(Severity::Bad, sentence).likely(), link)
@@ -273,8 +276,8 @@ pub(super) const SENDER: Rule = Rule {
                 "{} had nothing to send for {:.0} % of the time on {} → {}",
                 case.name(sender),
                 (1.0 - part) * 100.0,
-                link.ends.client.name,
-                link.ends.daemon.name
+                quoted(&link.ends.client.name),
+                quoted(&link.ends.daemon.name)
             );
             Some(
             about_link(Finding::new(Severity::Bad, sentence).likely(), link)
@@ -367,8 +370,8 @@ pub(super) const SLOW_START: Rule = Rule {
                     .advise("Keep the window, if the pauses cannot be avoided")
                     .run(
                         sender,
-                        "sysctl -w net.ipv4.tcp_slow_start_after_idle=0",
-                        Some("sysctl -w net.ipv4.tcp_slow_start_after_idle=1".into()),
+                        Line::own("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
+                        Some(Line::own("sysctl -w net.ipv4.tcp_slow_start_after_idle=1")),
                     )
                     .into(),
             )

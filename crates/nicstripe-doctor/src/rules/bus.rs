@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     case::{Case, Place, Side},
+    command::quoted,
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
@@ -50,10 +51,10 @@ pub(super) const SHARED: Rule = Rule {
             } else {
                 Severity::Note
             };
-            let names: Vec<&str> = report
+            let names: Vec<String> = report
                 .links
                 .iter()
-                .map(|link| &*link.ends.client.name)
+                .map(|link| quoted(&link.ends.client.name))
                 .collect();
             let alone: u64 = report
                 .summary

@@ -5,6 +5,7 @@ use nicstripe_bench::{BenchReport, Direction, GOOD_SCALING, LOSS_FROM, listed};
 use super::{addressing::each, bus::BAD_SCALING};
 use crate::{
     case::{Case, Place, Side, sides},
+    command::{Line, quoted},
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
@@ -103,10 +104,10 @@ pub(super) const LOSS: Rule = Rule {
                 "{:.2} % of the bytes that {} sent over {} → {} were lost and retransmitted",
                 loss * 100.0,
                 case.name(sender),
-                ends[usize::from(sender == Side::There)],
-                ends[usize::from(sender == Side::Here)],
+                quoted(ends[usize::from(sender == Side::There)]),
+                quoted(ends[usize::from(sender == Side::Here)]),
             );
-            let interface = crate::finding::word(ends[usize::from(sender == Side::Here)]);
+            let interface = ends[usize::from(sender == Side::Here)];
             let receiver = if sender == Side::Here {
                 Side::There
             } else {
@@ -122,7 +123,7 @@ pub(super) const LOSS: Rule = Rule {
                         "TCP_INFO",
                     )
                     .advise("Change the cable, then the port; look which counter grows")
-                    .run(receiver, format!("ethtool -S {interface}"), None)
+                    .run(receiver, Line::new("ethtool -S {}", &[&interface]), None)
                     .into(),
             )
         })
@@ -256,7 +257,6 @@ pub(super) const EEE: Rule = Rule {
             .possible()
             .advise("Switch it off at both ends, and measure again");
             for place in active {
-                let name = place.word();
                 finding = finding
                     .about(place)
                     .proof(
@@ -266,8 +266,8 @@ pub(super) const EEE: Rule = Rule {
                     )
                     .run(
                         place.side,
-                        format!("ethtool --set-eee {name} eee off"),
-                        Some(format!("ethtool --set-eee {name} eee on")),
+                        place.line("ethtool --set-eee {} eee off", &[]),
+                        Some(place.line("ethtool --set-eee {} eee on", &[])),
                     );
             }
             Some(finding.into())
@@ -306,7 +306,6 @@ pub(super) const PAUSE: Rule = Rule {
                 "the switch asked {} to stop {grown} times during the bench",
                 place.label(case)
             );
-            let name = place.word();
             Some(
             Finding::new(severity, sentence)
                 .likely()
@@ -316,8 +315,8 @@ pub(super) const PAUSE: Rule = Rule {
                 .advise("Look for a port of lower rate on the same switch; for a test, ignore pause frames")
                 .run(
                     place.side,
-                    format!("ethtool -A {name} rx off"),
-                    Some(format!("ethtool -A {name} rx on")),
+                    place.line("ethtool -A {} rx off", &[]),
+                    Some(place.line("ethtool -A {} rx on", &[])),
                 )
                 .into(),
         )
@@ -351,14 +350,15 @@ pub(super) const ROUND_TRIPS: Rule = Rule {
                 && trips.std_us > VARIES * trips.avg_us
                 && trips.count >= ENOUGH;
             let (here, there) = (&*link.ends.client.name, &*link.ends.daemon.name);
+            let spoken = format!("{} → {}", quoted(here), quoted(there));
             let sentence = match (is_far, varies) {
                 (true, _) => format!(
-                    "{here} → {there} answers in {:.1} ms, another link in {:.2} ms: it is not a direct cable",
+                    "{spoken} answers in {:.1} ms, another link in {:.2} ms: it is not a direct cable",
                     trips.p50_us / 1000.0,
                     fastest / 1000.0
                 ),
                 (_, true) => format!(
-                    "round trips of {here} → {there} vary: {:.1} ms ± {:.1}",
+                    "round trips of {spoken} vary: {:.1} ms ± {:.1}",
                     trips.avg_us / 1000.0,
                     trips.std_us / 1000.0
                 ),

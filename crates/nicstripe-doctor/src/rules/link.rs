@@ -5,7 +5,7 @@ use nicstripe_bench::{SweepKind, listed};
 use super::{addressing::each, line};
 use crate::{
     case::{Case, LinkFacts, Place, Side},
-    finding::{Finding, Severity, word},
+    finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
 
@@ -170,16 +170,16 @@ fn negotiate(finding: Finding, place: &Place<'_>) -> Finding {
     if modes.is_none_or(|modes| modes.autoneg != Some(false)) {
         return finding;
     }
-    let name = place.word();
     let known = place
         .interface
         .speed_mbps
         .zip(place.interface.duplex.as_deref());
     let undo = known.map(|(speed, duplex)| {
-        let duplex = word(duplex);
-        format!("ethtool -s {name} autoneg off speed {speed} duplex {duplex}")
+        let text = "ethtool -s {} autoneg off speed {} duplex {}";
+        place.line(text, &[&speed, &duplex])
     });
-    finding.run(place.side, format!("ethtool -s {name} autoneg on"), undo)
+    let line = place.line("ethtool -s {} autoneg on", &[]);
+    finding.run(place.side, line, undo)
 }
 
 /// Returns true if the interface is the end of a link whose other end has another duplex mode.
@@ -250,7 +250,6 @@ pub(super) const MTU_DIFFERS: Rule = Rule {
                 here.label(case),
                 there.label(case)
             );
-            let name = low.word();
             Some(
                 Finding::new(Severity::Note, sentence)
                     .about(&here)
@@ -260,8 +259,8 @@ pub(super) const MTU_DIFFERS: Rule = Rule {
                     .advise("Set one MTU at both ends, and on the switch between them")
                     .run(
                         low.side,
-                        format!("ip link set dev {name} mtu {}", ours.max(theirs)),
-                        Some(format!("ip link set dev {name} mtu {small}")),
+                        low.line("ip link set dev {} mtu {}", &[&ours.max(theirs)]),
+                        Some(low.line("ip link set dev {} mtu {}", &[&small])),
                     )
                     .into(),
             )
@@ -302,14 +301,13 @@ pub(super) const BLACK_HOLE: Rule = Rule {
                 )
                 .advise("Enable jumbo frames on the switch, or lower the MTU at both ends");
             for place in [&here, &there] {
-                let name = place.word();
                 finding = finding.run(
                     place.side,
-                    format!("ip link set dev {name} mtu {path}"),
+                    place.line("ip link set dev {} mtu {}", &[&path]),
                     place
                         .interface
                         .mtu
-                        .map(|mtu| format!("ip link set dev {name} mtu {mtu}")),
+                        .map(|mtu| place.line("ip link set dev {} mtu {}", &[&mtu])),
                 );
             }
             Some(finding.into())
@@ -391,15 +389,15 @@ pub(super) const BOND: Rule = Rule {
                     finding = finding.proof("hash", hash, "/proc/net/bonding");
                 }
                 if severity == Severity::Warning && mode != "balance-tlb" && mode != "balance-alb" {
-                    let name = place.word();
                     finding = finding.run(
                         place.side,
-                        format!("ip link set dev {name} type bond xmit_hash_policy layer3+4"),
+                        place.line(
+                            "ip link set dev {} type bond xmit_hash_policy layer3+4",
+                            &[],
+                        ),
                         hash.map(|hash| {
-                            format!(
-                                "ip link set dev {name} type bond xmit_hash_policy {}",
-                                word(hash.split(' ').next().unwrap_or(hash))
-                            )
+                            let old = hash.split(' ').next().unwrap_or(hash);
+                            place.line("ip link set dev {} type bond xmit_hash_policy {}", &[&old])
                         }),
                     );
                 }
@@ -536,7 +534,6 @@ pub(super) const MTU_NAME: Rule = Rule {
             if ![9014, 9018, 9216].contains(&mtu) {
                 return Some(Seen::Fine);
             }
-            let name = place.word();
             let sentence = format!(
                 "the MTU of {} is {mtu}, which counts the frame; Linux means 9000",
                 place.label(case)
@@ -549,8 +546,8 @@ pub(super) const MTU_NAME: Rule = Rule {
                     .advise("Set 9000 at both ends, unless the other end has the same value")
                     .run(
                         place.side,
-                        format!("ip link set dev {name} mtu 9000"),
-                        Some(format!("ip link set dev {name} mtu {mtu}")),
+                        place.line("ip link set dev {} mtu 9000", &[]),
+                        Some(place.line("ip link set dev {} mtu {}", &[&mtu])),
                     )
                     .into(),
             )

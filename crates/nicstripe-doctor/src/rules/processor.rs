@@ -9,7 +9,8 @@ use nicstripe_link::facts::Facts;
 use super::addressing::each;
 use crate::{
     case::{Case, Machine, Place, Side},
-    finding::{Finding, Severity, word},
+    command::Line,
+    finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
 
@@ -208,13 +209,11 @@ pub(super) const OFFLOADS: Rule = Rule {
                 if off.len() > 1 { "are" } else { "is" },
                 place.label(case)
             );
-            let name = place.word();
             let switched = |to: &str| {
-                let words: Vec<String> = off
-                    .iter()
-                    .map(|name| format!("{} {to}", option(name)))
-                    .collect();
-                format!("ethtool -K {name} {}", words.join(" "))
+                let line = place.line("ethtool -K {}", &[])?;
+                off.iter().try_fold(line, |line, name| {
+                    line.then(" {} {}", &[&option(name), &to])
+                })
             };
             Some(
                 Finding::new(severity, sentence)
@@ -314,15 +313,18 @@ fn spread(finding: Finding, place: &Place<'_>, position: usize, cores: usize) ->
     else {
         return finding;
     };
-    let path = format!("/proc/irq/{}/smp_affinity_list", interrupt.irq);
     let core = position % cores.max(1);
+    let set = |cores: &str| {
+        let mut cores = cores.split(',');
+        let line = Line::new("echo {}", &[&cores.next().unwrap_or_default()])?;
+        cores
+            .try_fold(line, |line, core| line.then(",{}", &[&core]))?
+            .then(" > /proc/irq/{}/smp_affinity_list", &[&interrupt.irq])
+    };
     finding.run(
         place.side,
-        format!("echo {core} > {path}"),
-        interrupt
-            .affinity
-            .as_ref()
-            .map(|old| format!("echo {} > {path}", word(old))),
+        set(&core.to_string()),
+        interrupt.affinity.as_deref().map(set),
     )
 }
 
@@ -417,8 +419,8 @@ pub(super) const SLOW_MODE: Rule = Rule {
                 .advise("Use another governor")
                 .run(
                     side,
-                    "cpupower frequency-set -g performance",
-                    Some("cpupower frequency-set -g powersave".into()),
+                    Line::own("cpupower frequency-set -g performance"),
+                    Some(Line::own("cpupower frequency-set -g powersave")),
                 )
             } else if let Some((limit, max)) = limit {
                 Finding::new(
@@ -433,8 +435,8 @@ pub(super) const SLOW_MODE: Rule = Rule {
                 .advise("Raise the limit")
                 .run(
                     side,
-                    format!("cpupower frequency-set -u {max}MHz"),
-                    Some(format!("cpupower frequency-set -u {limit}MHz")),
+                    Line::new("cpupower frequency-set -u {}MHz", &[&max]),
+                    Some(Line::new("cpupower frequency-set -u {}MHz", &[&limit])),
                 )
             } else if facts.on_battery == Some(true) {
                 Finding::new(

@@ -5,6 +5,7 @@ use nicstripe_proto::BitRate;
 use super::{addressing::each, cable::is_frequent};
 use crate::{
     case::{Case, Place},
+    command::{Line, quoted},
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
@@ -51,17 +52,14 @@ pub(super) const RING: Rule = Rule {
 fn enlarge(finding: Finding, place: &Place<'_>) -> Finding {
     let rings = place.interface.rings.unwrap_or_default();
     match (rings.rx, rings.rx_max) {
-        (Some(now), Some(max)) if now < max => {
-            let name = place.word();
-            finding
-                .proof("receive ring", format!("{now} of {max}"), "ethtool -g")
-                .advise("Enlarge the ring; look for a full core (rule 7)")
-                .run(
-                    place.side,
-                    format!("ethtool -G {name} rx {max}"),
-                    Some(format!("ethtool -G {name} rx {now}")),
-                )
-        }
+        (Some(now), Some(max)) if now < max => finding
+            .proof("receive ring", format!("{now} of {max}"), "ethtool -g")
+            .advise("Enlarge the ring; look for a full core (rule 7)")
+            .run(
+                place.side,
+                place.line("ethtool -G {} rx {}", &[&max]),
+                Some(place.line("ethtool -G {} rx {}", &[&now])),
+            ),
         _ => finding.advise("Look for a full core (rule 7): the ring cannot grow"),
     }
 }
@@ -97,8 +95,8 @@ pub(super) const BACKLOG: Rule = Rule {
                 Some(old) => finding
                     .run(
                         side,
-                        format!("sysctl -w {name}={}", old.saturating_mul(10)),
-                        Some(format!("sysctl -w {name}={old}")),
+                        Line::new("sysctl -w {}={}", &[&name, &old.saturating_mul(10)]),
+                        Some(Line::new("sysctl -w {}={}", &[&name, &old])),
                     )
                     .into(),
                 None => finding.into(),
@@ -135,14 +133,13 @@ pub(super) const SHAPER: Rule = Rule {
                     "{} is limited to {} by a {} shaper",
                     place.label(case),
                     BitRate(limit),
-                    qdisc.kind
+                    quoted(&qdisc.kind)
                 );
                 let severity = if line.is_some() {
                     Severity::Bad
                 } else {
                     Severity::Warning
                 };
-                let name = place.word();
                 let mut finding = Finding::new(severity, sentence)
                     .about(&place)
                     .costs(line.map(|line| line.saturating_sub(limit)))
@@ -155,8 +152,9 @@ pub(super) const SHAPER: Rule = Rule {
                     finding = finding.proof("line rate", super::line(mbps), "ethtool");
                 }
                 let undo = match (&*qdisc.kind, qdisc.burst_bytes, qdisc.queue_bytes) {
-                    ("tbf", Some(burst), Some(queue)) => Some(format!(
-                        "tc qdisc replace dev {name} root tbf rate {limit}bit burst {burst} limit {queue}"
+                    ("tbf", Some(burst), Some(queue)) => Some(place.line(
+                        "tc qdisc replace dev {} root tbf rate {}bit burst {} limit {}",
+                        &[&limit, &burst, &queue],
                     )),
                     _ => None,
                 };
@@ -169,7 +167,11 @@ pub(super) const SHAPER: Rule = Rule {
                 Some(
                     finding
                         .advise(advice)
-                        .run(place.side, format!("tc qdisc del dev {name} root"), undo)
+                        .run(
+                            place.side,
+                            place.line("tc qdisc del dev {} root", &[]),
+                            undo,
+                        )
                         .into(),
                 )
             },
@@ -213,7 +215,6 @@ pub(super) const SEND_QUEUE: Rule = Rule {
                 "the send queue of {} dropped {grown} packets during the bench",
                 place.label(case)
             );
-            let name = place.word();
             let finding = Finding::new(Severity::Warning, sentence)
                 .about(&place)
                 .proof(
@@ -227,8 +228,8 @@ pub(super) const SEND_QUEUE: Rule = Rule {
                 true => finding
                     .run(
                         place.side,
-                        format!("tc qdisc replace dev {name} root fq_codel"),
-                        Some(format!("tc qdisc replace dev {name} root {kind}")),
+                        place.line("tc qdisc replace dev {} root fq_codel", &[]),
+                        Some(place.line("tc qdisc replace dev {} root {}", &[&kind])),
                     )
                     .into(),
                 false => finding.into(),

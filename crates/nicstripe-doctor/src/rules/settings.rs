@@ -2,6 +2,7 @@
 
 use super::addressing::each;
 use crate::{
+    command::{Line, quoted},
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
@@ -37,16 +38,19 @@ pub(super) const CONGESTION: Rule = Rule {
                 "cubic" | "bbr" | "reno" => return Some(Seen::Fine),
                 other => Finding::new(
                     Severity::Note,
-                    format!("{who} uses {other}, not made for fast cables perhaps"),
+                    format!(
+                        "{who} uses {}, not made for fast cables perhaps",
+                        quoted(other)
+                    ),
                 )
                 .possible()
                 .advise("Compare with cubic")
                 .run(
                     side,
-                    "sysctl -w net.ipv4.tcp_congestion_control=cubic",
-                    Some(format!(
+                    Line::own("sysctl -w net.ipv4.tcp_congestion_control=cubic"),
+                    Some(Line::new(
                         "sysctl -w net.ipv4.tcp_congestion_control={}",
-                        crate::finding::word(other)
+                        &[&other],
                     )),
                 ),
             };
@@ -105,8 +109,8 @@ pub(super) const TCP_FEATURES: Rule = Rule {
                     .advise("Switch it on")
                     .run(
                         side,
-                        format!("sysctl -w {path}=1"),
-                        Some(format!("sysctl -w {path}=0")),
+                        Line::new("sysctl -w {}=1", &[&path]),
+                        Some(Line::new("sysctl -w {}=0", &[&path])),
                     )
                     .into(),
             )
@@ -148,8 +152,8 @@ pub(super) const CONNECTION_TABLE: Rule = Rule {
                     .advise("Enlarge the table")
                     .run(
                         side,
-                        format!("sysctl -w {name}={}", max.saturating_mul(2)),
-                        Some(format!("sysctl -w {name}={max}")),
+                        Line::new("sysctl -w {}={}", &[&name, &max.saturating_mul(2)]),
+                        Some(Line::new("sysctl -w {}={}", &[&name, &max])),
                     )
                     .into(),
             )
@@ -184,7 +188,7 @@ pub(super) const CACHED_METRICS: Rule = Rule {
                     .about(side)
                     .proof("destinations", count, "ip tcp_metrics")
                     .advise("Forget them before a measurement that is kept")
-                    .run(side, "ip tcp_metrics flush all", None)
+                    .run(side, Line::own("ip tcp_metrics flush all"), None)
                     .into(),
             )
         })

@@ -14,7 +14,7 @@ use self::{
 use super::RULES;
 use crate::{
     Case, Diagnosis, Examined, Finding, LinkFacts, LinkState, Machine, Needs, Severity, Side,
-    Snapshot, Subject, examine, finding::word,
+    Snapshot, Subject, examine,
 };
 
 #[test]
@@ -285,19 +285,6 @@ fn notes_are_no_illness() {
     let mut case = healthy();
     set(&mut case, "net.ipv4.tcp_congestion_control", "vegas");
     assert!(!examine(&case, &[]).is_ill());
-}
-
-#[test]
-fn a_name_is_one_word_of_a_shell() {
-    for plain in ["eth0", "eth0.100", "enp3s0f0", "wlan-guest", "a:b@c"] {
-        assert_eq!(word(plain), plain);
-    }
-    for odd in [
-        "", "-x", "a b", "it's", "$(c)", "a;b", "\"", "\\", "a\nb", "~", "ß",
-    ] {
-        assert!(word(odd).starts_with('\''), "{odd:?}");
-        assert_eq!(shell_words::split(&word(odd)).unwrap(), [odd]);
-    }
 }
 
 fn changed(change: fn(&mut Case)) -> Case {

@@ -14,6 +14,7 @@ pub mod restic;
 mod schema;
 mod side;
 mod sshd;
+mod stand_ins;
 pub mod traffic;
 pub mod tree;
 mod unit_filters;
@@ -27,5 +28,6 @@ pub use self::{
     schema::Schema,
     side::{Daemon, Side, link, number, text},
     sshd::Sshd,
+    stand_ins::StandIns,
     unit_filters::under_the_filters_of_the_unit,
 };

@@ -291,9 +291,9 @@ fn item(finding: &Finding) -> String {
     let code = |command: &Command| {
         let place = match command.side {
             Side::Here => "",
-            Side::There => " (at the peer)",
+            Side::There => " (there)",
         };
-        format!("<code>{}</code>{place}", escape(&command.line))
+        format!("<code>{}</code>{place}", escape(command.line.as_str()))
     };
     let remedy = finding.remedy.as_ref();
     let advice = remedy.map_or("", |remedy| &*remedy.advice);
