@@ -43,7 +43,7 @@ fn location(argument: &OsStr) {
             let shown = remote.to_string();
             let has_colon = remote.place.host.contains(':');
             let typed = if has_colon {
-                shown.replacen(&remote.place.host, &format!("[{}]", remote.place.host), 1)
+                shown.replacen(&*remote.place.host, &format!("[{}]", remote.place.host), 1)
             } else {
                 shown.clone()
             };

@@ -26,7 +26,7 @@ struct Machines {
 /// Starts the shell of the user there. `{}` stands for a command before.
 const SSH: &str = r#"#!/bin/sh
 # Options of ssh, then the host, then the command.
-while :; do case $1 in -T) shift ;; -p | -l | -L) shift 2 ;; *) break ;; esac; done
+while :; do case $1 in -T) shift ;; -p | -l | -L) shift 2 ;; --) shift; break ;; *) echo "option $1" >&2; exit 255 ;; esac; done
 shift
 cd THERE && export HOME=THERE NICSTRIPE_HOME=KEYS PATH=PROGRAMS:/usr/bin:/bin SSH_CONNECTION='127.0.0.1 5022 127.0.0.1 22'
 BEFORE
@@ -345,6 +345,68 @@ fn a_forced_command_gives_no_more_than_its_options() {
         .expect(5)
         .error(&["127.0.0.1:9"]);
     assert_eq!(machines.there.read("only/a"), b"a");
+}
+
+/// A typed host is a word for ssh, never an option; nor a command for the shell that ssh starts with
+/// `%h` and `%r` (`ProxyCommand`, `Match exec`).
+#[test]
+fn no_typed_host_is_an_option_of_ssh_or_a_command() {
+    let side = Side::here();
+    side.write("f", "f");
+    let ssh = side.home().join("ssh");
+    let script = format!(
+        "#!/bin/sh\nprintf '%s\\n' \"$@\" >> {}\nexit 255\n",
+        side.home().join("words").display()
+    );
+    fs::write(&ssh, script).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.env("NICSTRIPE_SSH", &ssh).args(words);
+        Process::spawn(command).finish()
+    };
+    for host in [
+        "-oProxyCommand=id>P",
+        "-Fx",
+        "a;id>P",
+        "$(id>P)",
+        "`id>P`",
+        "a b",
+        "a&id",
+    ] {
+        let remote = format!("{host}:");
+        for words in [
+            &["exec", "--", host, "true"][..],
+            &["links", "--", host],
+            &["bench", "--", host],
+            &["doctor", "--", host],
+            &["dial", "--", host, "localhost:1"],
+            &["forward", "-L", "1:localhost:1", "--", host],
+            &["ls", "--", host],
+            &["ls", "--", &remote],
+            &["cp", "--", "f", &remote],
+            &["cp", "--", &remote, "."],
+        ] {
+            for user in ["", "me@", "-l@", "me;id>P@", "$(id>P)@"] {
+                let mut words: Vec<String> = words.iter().map(|&word| word.into()).collect();
+                for word in words.iter_mut().filter(|word| word.starts_with(host)) {
+                    word.insert_str(0, user);
+                }
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                // Without a host, `cp` reads a local file, which does not exist.
+                let ended = run(&words);
+                assert_ne!(ended.status.code(), Some(0), "{ended}");
+                assert!(!side.home().join("words").exists(), "{ended}");
+            }
+        }
+    }
+    assert_eq!(side.names(), ["f"]);
+    run(&["ls", "me@nas:"]).expect(10);
+    let words = fs::read_to_string(side.home().join("words")).unwrap();
+    assert!(
+        words.starts_with("-T\n-l\nme\n--\nnas\nexec sh -c"),
+        "{words}"
+    );
 }
 
 /// Stands for a program there that answers what the test writes.

@@ -426,7 +426,9 @@ mod tests {
 
     fn remote(text: &str) -> (String, Option<u16>, RemotePath) {
         match parse(text) {
-            Ok(Location::Remote(Remote { place, path, .. })) => (place.host, place.port, path),
+            Ok(Location::Remote(Remote { place, path, .. })) => {
+                (place.host.to_string(), place.port, path)
+            }
             other => panic!("{text}: {other:?}"),
         }
     }

@@ -3,6 +3,7 @@
 pub(crate) mod arguments;
 pub(crate) mod by_code;
 pub(crate) mod globs;
+pub(crate) mod host;
 pub(crate) mod invitation;
 pub(crate) mod location;
 mod pattern;

@@ -10,6 +10,7 @@ use std::{fmt, str::FromStr};
 
 use nicstripe::escaped;
 
+use super::host::{Host, NoHost, NoUser, User};
 use crate::{
     failure::{CommandError, exit::Exit},
     text::shown,
@@ -19,8 +20,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) via: Via,
-    /// Host name or address, without brackets.
-    pub(crate) host: String,
+    pub(crate) host: Host,
     /// TCP port in a URL: the daemon's, or that of ssh.
     pub(crate) port: Option<u16>,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Via {
     /// The daemon.
     Daemon,
     /// ssh, as this user; `None` for the one that ssh chooses.
-    Ssh { user: Option<String> },
+    Ssh { user: Option<User> },
 }
 
 impl Via {
@@ -82,17 +82,11 @@ impl Place {
             Some((user, host)) => (ssh_as(user, whole)?, host),
             None => (Via::Either, text),
         };
-        let plain = |c: char| c.is_alphanumeric() || "-._:%".contains(c);
-        // ssh would take it as an option.
-        let is_option = via != Via::Either && host.starts_with('-');
-        match !host.is_empty() && !is_option && host.chars().all(plain) {
-            true => Ok(Self {
-                via,
-                host: host.to_owned(),
-                port: None,
-            }),
-            false => Err(wrong()),
-        }
+        Ok(Self {
+            via,
+            host: host.parse().map_err(|_| wrong())?,
+            port: None,
+        })
     }
 
     /// Parses the part of a URL between `SCHEME://` and the path.
@@ -118,14 +112,12 @@ impl Place {
             }
         };
         let (host, port) = split_port(authority, whole)?;
-        let parsed = Self::parse_host(host, whole)?;
-        if via != Via::Daemon && parsed.host.starts_with('-') {
-            return Err(no_host(whole));
-        }
+        // RFC 6874 encodes the percent sign of the zone as %25; users type %.
+        let host = str::from_utf8(host).map(|host| host.replace("%25", "%"));
+        let host = host.ok().and_then(|host| host.parse().ok());
         Ok(Self {
             via,
-            // RFC 6874 encodes the percent sign of the zone as %25; users type %.
-            host: parsed.host.replace("%25", "%"),
+            host: host.ok_or_else(|| no_host(whole))?,
             port,
         })
     }
@@ -156,10 +148,9 @@ impl FromStr for Place {
                 Self::parse_authority(scheme, authority.as_bytes(), whole)
             }
             None if text.contains('@') => Self::parse_host(whole, whole),
-            // The resolver decides what else is a host.
             None => Ok(Self {
                 via: Via::Either,
-                host: text.to_owned(),
+                host: text.parse()?,
                 port: None,
             }),
         }
@@ -167,14 +158,11 @@ impl FromStr for Place {
 }
 
 fn ssh_as(user: &str, whole: &[u8]) -> Result<Via, PlaceError> {
-    let is_odd = |c: char| c.is_whitespace() || c.is_control() || ":/%".contains(c);
-    match user.is_empty() || user.starts_with('-') || user.contains(is_odd) {
-        true => Err(PlaceError::User {
+    match user.parse() {
+        Ok(user) => Ok(Via::Ssh { user: Some(user) }),
+        Err(NoUser) => Err(PlaceError::User {
             user: shown(user),
             text: escaped(whole),
-        }),
-        false => Ok(Via::Ssh {
-            user: Some(user.to_owned()),
         }),
     }
 }
@@ -228,6 +216,9 @@ pub(crate) enum PlaceError {
     /// The text is not a host name or address.
     #[error("no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
     Host { text: String },
+    /// The whole argument is not a host name or address.
+    #[error(transparent)]
+    Name(#[from] NoHost),
     /// The text before the `@` is not a user.
     #[error("\"{user}\" is not a user in \"{text}\": expected USER@HOST, which is reached by ssh")]
     User { user: String, text: String },
@@ -253,10 +244,10 @@ mod tests {
     use super::*;
 
     fn ssh(user: &str, host: &str, port: Option<u16>) -> Place {
-        let user = (!user.is_empty()).then(|| user.to_owned());
+        let user = (!user.is_empty()).then(|| user.parse().unwrap());
         Place {
             via: Via::Ssh { user },
-            host: host.into(),
+            host: host.parse().unwrap(),
             port,
         }
     }
@@ -265,7 +256,7 @@ mod tests {
     fn a_peer_is_a_daemon_or_a_machine_of_ssh() {
         let plain = |via: Via, host: &str, port| Place {
             via,
-            host: host.into(),
+            host: host.parse().unwrap(),
             port,
         };
         for (text, place) in [
@@ -279,6 +270,7 @@ mod tests {
             ),
             ("me@nas", ssh("me", "nas", None)),
             ("me@corp@nas", ssh("me@corp", "nas", None)),
+            ("CORP\\me@nas", ssh("CORP\\me", "nas", None)),
             ("ssh://nas", ssh("", "nas", None)),
             ("ssh://me@nas:2222/", ssh("me", "nas", Some(2222))),
             ("ssh://me@[fd00::2]:22", ssh("me", "fd00::2", Some(22))),
@@ -289,9 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_typed_becomes_an_option_of_ssh() {
+    fn nothing_typed_becomes_an_option_of_ssh_or_a_command_of_a_shell() {
         for text in [
             "-oProxyCommand=x@nas",
+            "-oProxyCommand=x",
+            "-Fx",
+            "nicstripe://-Fx",
+            "a;id",
+            "$(id)",
+            "me;id@nas",
+            "m$(id)@nas",
+            "me\\@nas",
             "me@-oProxyCommand=x",
             "ssh://-oProxyCommand=x",
             "ssh://-l@nas",

@@ -23,7 +23,10 @@ use super::place::{Place, Via};
 use crate::{
     failure::{Fault, exit::Exit},
     output::terminal::Terminal,
-    text::{invocation::Invocation, shown},
+    text::{
+        invocation::{Invocation, quoted},
+        shown,
+    },
 };
 
 /// Options for peers that ssh reaches.
@@ -166,9 +169,9 @@ impl Started {
             command.args(["-L", &format!("127.0.0.1:{here}:127.0.0.1:{there}")]);
         }
         if let Via::Ssh { user: Some(user) } = &place.via {
-            command.args(["-l", user]);
+            command.args(["-l", &user.to_string()]);
         }
-        command.args([&place.host, SCRIPT]);
+        command.args(["--", &place.host, SCRIPT]);
         // Passwords and questions go to the terminal; so do the messages of ssh.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let program = shown(&words[0]);
@@ -376,7 +379,10 @@ fn not_installed(place: &Place, why: &str) -> Fault {
 /// Returns the error for a machine of which nothing that it prints is of nicstripe.
 fn noise(place: &Place) -> Fault {
     let text = format!("{place} answers ssh, but not as nicstripe does");
-    let hint = format!("see what it prints: ssh {place} nicstripe --version");
+    let hint = format!(
+        "see what it prints: ssh {} nicstripe --version",
+        quoted(place.to_string())
+    );
     Fault::new(Exit::NoLink, text).with_hint(hint)
 }
 

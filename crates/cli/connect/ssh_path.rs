@@ -121,7 +121,7 @@ pub(super) fn located(
             let home = of_user.and_then(|(_, home)| home.clone());
             let unknown = || LocationError::NoUser {
                 user: shown(&user),
-                host: place.host.clone(),
+                host: place.host.to_string(),
             };
             (Some(home.ok_or_else(unknown)?), rest)
         }
@@ -160,7 +160,7 @@ fn authority(place: &Place) -> String {
     };
     let host = match place.host.contains(':') {
         true => format!("[{}]", place.host),
-        false => place.host.clone(),
+        false => place.host.to_string(),
     };
     let port = place
         .port

@@ -205,7 +205,8 @@ fn has_option(word: &str, option: &str) -> bool {
 /// Quotes a word if a POSIX shell would interpret any of its characters.
 ///
 /// Bytes that must not reach a terminal (control characters, direction marks, invalid UTF-8) are
-/// written as `$'a\x0a'`, which bash, zsh and ksh read.
+/// written as `$'a\x0a'`, which bash, zsh and ksh read. To other shells that is a strange name, but
+/// still one word: a quote is `\x27` there, because `\'` would end it.
 pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
     let bytes = word.as_ref().as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(byte);
@@ -228,7 +229,7 @@ fn is_harmless(text: &str) -> bool {
 
 fn escape(byte: u8) -> String {
     match byte {
-        b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+        b'\'' | b'\\' => format!("\\x{byte:02x}"),
         b' '..=b'~' => char::from(byte).to_string(),
         _ => format!("\\x{byte:02x}"),
     }
@@ -255,7 +256,7 @@ mod tests {
             ("~", "'~'"),
             ("größe", "'größe'"),
             (r"a\b", r"'a\b'"),
-            ("a\nb'\u{1b}[2J", r"$'a\x0ab\'\x1b[2J'"),
+            ("a\nb'\u{1b}[2J", r"$'a\x0ab\x27\x1b[2J'"),
             ("\u{202e}x", r"$'\xe2\x80\xaex'"),
         ] {
             assert_eq!(quoted(word), text);
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_survive() {
-        assert_eq!(quoted(OsStr::from_bytes(b"a\xff\\b")), r"$'a\xff\\b'");
+        assert_eq!(quoted(OsStr::from_bytes(b"a\xff\\b")), r"$'a\xff\x5cb'");
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Display for StrangeWord {
 
 /// Returns true if a word means only itself, to a shell and as an argument: letters, digits and
 /// `._:@+-`, no `-` first, and neither `.` nor `..`.
-pub(crate) fn is_plain(word: &str) -> bool {
+pub fn is_plain(word: &str) -> bool {
     let is_known = |c: char| c.is_ascii_alphanumeric() || "._:@+-".contains(c);
     !word.is_empty()
         && !word.starts_with('-')

@@ -24,7 +24,7 @@ mod snapshot;
 
 pub use self::{
     case::{Case, LinkFacts, LinkState, Machine, Side},
-    command::Line,
+    command::{Line, is_plain},
     diagnosis::{Diagnosis, Examined, examine},
     finding::{Command, Confidence, Evidence, Finding, Remedy, Severity, Subject},
     page::page,

@@ -243,7 +243,7 @@ impl SingleCopy {
             found,
             own_name,
             shown,
-            host: Some(plan.place.host.clone()),
+            host: Some(plan.place.host.to_string()),
         })
     }
 

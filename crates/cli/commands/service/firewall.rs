@@ -3,10 +3,13 @@
 use std::process::{Command, Stdio};
 
 use nicstripe::DEFAULT_PORT;
+use nicstripe_doctor::is_plain;
 
-/// Returns the command that opens the daemon's port on these interfaces; `None` if no known firewall
-/// runs.
+/// Returns the command that opens the daemon's port on those of these interfaces that have a plain
+/// name; `None` if no known firewall runs.
 pub(super) fn opening(interfaces: &[String]) -> Option<String> {
+    let names = interfaces.iter().map(String::as_str);
+    let interfaces: Vec<&str> = names.filter(|name| is_plain(name)).collect();
     if says("ufw", &["status"], "Status: active") {
         let rules = interfaces
             .iter()

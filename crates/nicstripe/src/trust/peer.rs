@@ -80,13 +80,19 @@ impl PeerName {
         &self.0
     }
 
-    /// Returns true if `HOST:PATH` can have the name as HOST: an address, or letters, digits, `-`,
-    /// `.` and `_`, not beginning with `-`.
+    /// Returns true if `HOST:PATH` can have the name as HOST: letters, digits, `-`, `.` and `_`, not
+    /// beginning with `-`; or an address, with such a zone.
     pub fn is_host(&self) -> bool {
-        let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
-        let address = self.0.split('%').next().unwrap_or_default();
-        address.parse::<IpAddr>().is_ok()
-            || (self.0.chars().all(is_plain) && !self.0.starts_with('-'))
+        let is_plain = |text: &str| {
+            text.chars()
+                .all(|c| c.is_alphanumeric() || "-._".contains(c))
+        };
+        match self.0.split_once('%') {
+            Some((address, zone)) => address.parse::<IpAddr>().is_ok() && is_plain(zone),
+            None => {
+                self.0.parse::<IpAddr>().is_ok() || (is_plain(&self.0) && !self.0.starts_with('-'))
+            }
+        }
     }
 }
 

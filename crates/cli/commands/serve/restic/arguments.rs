@@ -84,7 +84,11 @@ mod tests {
             .map_err(|error| error.to_string())?;
         let remote = restic.address(None).map_err(|failure| failure.one_line())?;
         let port = restic.connect.port(remote.place.port);
-        Ok((remote.place.host, port, remote.path.name().cloned()))
+        Ok((
+            remote.place.host.to_string(),
+            port,
+            remote.path.name().cloned(),
+        ))
     }
 
     #[test]
