@@ -1,7 +1,7 @@
 //! Directories of configuration and state.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -9,6 +9,7 @@ use nicstripe::{
     routes::SHARED_STATE_DIR,
     trust::{Home, HomeError},
 };
+use nix::unistd::User;
 use rustix::process::geteuid;
 
 /// Returns the configuration and state directories of this user.
@@ -31,6 +32,31 @@ pub(crate) fn routes_dir(home: &Home) -> PathBuf {
     } else {
         home.state().to_owned()
     }
+}
+
+/// Returns the home directory of this process's user.
+pub(crate) fn own_home() -> PathBuf {
+    let named = env::var_os("HOME").map(PathBuf::from);
+    named
+        .filter(|home| home.is_absolute())
+        .or_else(listed_home)
+        .unwrap_or_else(|| "/".into())
+}
+
+/// Returns the home directory that the system lists for this process's user.
+fn listed_home() -> Option<PathBuf> {
+    let user = User::from_uid(geteuid().as_raw().into()).ok()??;
+    Some(user.dir)
+}
+
+/// Returns the home directories of all local accounts and of this process's user.
+pub(crate) fn account_homes() -> Vec<PathBuf> {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let home = |line: &str| line.split(':').nth(5).map(PathBuf::from);
+    let listed = accounts.lines().filter_map(home).chain(listed_home());
+    // System accounts live in `/`, `/bin` and the like, where nothing is read at a log-in.
+    let is_home = |home: &PathBuf| home.is_absolute() && home.parent().is_some();
+    listed.filter(is_home).chain([own_home()]).collect()
 }
 
 /// Directory of keys, peers, settings and state of the service: `NICSTRIPE_HOME` in its unit.

@@ -3,9 +3,12 @@
 
 use std::{
     fs,
+    io::Write as _,
+    net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -86,7 +89,7 @@ impl Machines {
         let begun = Instant::now();
         while !self.left().is_empty() {
             assert!(begun.elapsed() < within, "{:?}", self.left());
-            std::thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
         }
         let keys = fs::read_dir(self.there.home()).unwrap();
         assert_eq!(keys.count(), 0, "keys or state at the other side");
@@ -325,12 +328,18 @@ fn ssh_that_fails_or_answers_otherwise_is_told() {
     noisy.run(&["cp", "a", "me@nas:"]).expect(0);
 }
 
-#[test]
-fn a_forced_command_gives_no_more_than_its_options() {
+/// Machines whose ssh starts the server with these options, whatever the client asks. The account's
+/// home there is the folder of its files.
+fn forced(options: &str) -> Machines {
     let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
     let programs = program.parent().unwrap().to_str().unwrap();
-    let forced = "mkdir -p only; exec nicstripe ssh-server --root only --append-only";
-    let machines = Machines::with(forced, programs);
+    let command = format!("mkdir -p only; exec nicstripe ssh-server {options}");
+    Machines::with(&command, programs)
+}
+
+#[test]
+fn a_forced_command_gives_no_more_than_its_options() {
+    let machines = forced("--root only --append-only");
     machines.here.write("a", b"a");
     machines.run(&["cp", "a", "me@nas:"]).expect(0);
     assert_eq!(machines.there.read("only/a"), b"a");
@@ -344,7 +353,106 @@ fn a_forced_command_gives_no_more_than_its_options() {
         .run(&["dial", "me@nas", "127.0.0.1:9"])
         .expect(5)
         .error(&["127.0.0.1:9"]);
+    machines.run(&["exec", "me@nas", "id"]).expect(5);
     assert_eq!(machines.there.read("only/a"), b"a");
+    for options in ["--append-only", "--read-only"] {
+        forced(options)
+            .run(&["ls", "me@nas:"])
+            .expect(5)
+            .error(&["need --root DIR"]);
+    }
+}
+
+#[test]
+fn a_forced_command_without_a_root_serves_no_files() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let service = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"served").unwrap();
+    });
+    let machines = forced(&format!("--dial {service} --listen 7001"));
+    machines.here.write("a", "a");
+    machines.there.write("b", "b");
+    for words in [
+        &["cp", "a", "me@nas:"][..],
+        &["cp", "a", "me@nas:/tmp/nicstripe-never"],
+        &["cp", "-r", ".", "me@nas:tree"],
+        &["cp", "me@nas:b", "."],
+        &["cp", "me@nas:/etc/passwd", "."],
+        &["cp", "-r", "me@nas:.", "tree"],
+        &["cp", "-", "me@nas:piped"],
+        &["ls", "me@nas:"],
+        &["exec", "me@nas", "id"],
+        &["dial", "me@nas", "127.0.0.1:9"],
+        &["bench", "me@nas", "-t", "1"],
+    ] {
+        let refused = machines.run(words).expect(5);
+        assert!(!refused.stderr.contains("panicked"), "{refused}");
+    }
+    let told = machines.run(&["doctor", "me@nas"]);
+    told.labelled("warning:", &["the peer sent no facts"]);
+    assert_eq!(machines.here.names(), ["a"]);
+    assert_eq!(machines.there.names(), ["b", "only"]);
+    let dialled = machines.run(&["dial", "me@nas", &service]).expect(0);
+    assert_eq!(dialled.stdout, "served");
+}
+
+#[test]
+fn a_forced_command_with_a_home_as_its_root_gives_no_login() {
+    for (options, names) in [
+        (
+            "--root . --append-only",
+            &[".ssh/rc", ".ssh", ".profile"][..],
+        ),
+        (
+            "--root .",
+            &[".ssh/authorized_keys", ".ssh/rc", ".ssh", ".SSH/x"],
+        ),
+    ] {
+        for has_ssh in [false, true] {
+            let machines = forced(options);
+            if has_ssh {
+                machines.there.make_dir(".ssh");
+                symlink(".ssh", machines.there.path("link")).unwrap();
+            }
+            machines.here.write("a", "a");
+            for name in names {
+                machines
+                    .run(&["cp", "--mkpath", "a", &format!("me@nas:{name}")])
+                    .expect(5)
+                    .error(&["in an account's home and decides who may log in"]);
+                let base = name.split('/').next().unwrap();
+                let folder = machines.here.path("tree").join(name);
+                fs::create_dir_all(folder.parent().unwrap()).unwrap();
+                fs::write(&folder, "x").unwrap();
+                let tree = format!("tree/{base}");
+                machines.run(&["cp", "-r", &tree, "me@nas:"]).expect(23);
+                machines.run(&["cp", "-r", "tree/", "me@nas:"]).expect(23);
+                let renamed = format!("me@nas:{base}");
+                machines.run(&["cp", "-r", "tree/", &renamed]);
+                fs::remove_dir_all(machines.here.path("tree")).unwrap();
+            }
+            if has_ssh {
+                machines.run(&["cp", "a", "me@nas:link/rc"]).expect(5);
+                machines.run(&["cp", "-r", "a", "me@nas:link/"]);
+                assert_eq!(
+                    fs::read_dir(machines.there.path(".ssh")).unwrap().count(),
+                    0
+                );
+            } else {
+                assert!(!machines.there.has(".ssh"), "{:?}", machines.there.names());
+            }
+            assert!(!machines.there.has(".profile"));
+            machines.run(&["cp", "a", "me@nas:b"]).expect(0);
+            assert_eq!(machines.there.read("b"), b"a");
+            // What lies deeper is a backup of another home.
+            fs::create_dir_all(machines.here.path("home/.ssh")).unwrap();
+            machines.here.write("home/.ssh/rc", "x");
+            machines.run(&["cp", "-r", "home", "me@nas:"]).expect(0);
+            assert_eq!(machines.there.read("home/.ssh/rc"), b"x");
+        }
+    }
 }
 
 /// A typed host is a word for ssh, never an option; nor a command for the shell that ssh starts with
@@ -439,7 +547,7 @@ fn a_program_there_that_names_the_key_of_another_machine_gets_nothing_from_eithe
         let begun = Instant::now();
         while !folder.join("request").exists() {
             assert!(begun.elapsed() < Duration::from_secs(20));
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         let request = fs::read_to_string(folder.join("request")).unwrap();
         let called = Called::parse(&request).unwrap();

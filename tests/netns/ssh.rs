@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::Write as _,
+    net::TcpListener,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,12 +13,15 @@ use nicstripe_testkit::{
     Outcome, Process, Side, Sshd, content, number, program, tests, trial::Test,
 };
 
+use rustix::process::Signal;
+
 use crate::hosts::{MIB, Rights, ip, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     a_copy_that_ssh_starts_takes_every_cable_and_leaves_nothing,
     with_the_cable_of_ssh_unplugged_the_copy_goes_on_over_the_others,
     blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request,
+    each_line_of_the_manual_for_a_key_gives_what_it_says,
 ];
 
 /// Two hosts without nicstripe keys; host B has an sshd.
@@ -171,5 +176,92 @@ fn blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request() {
     );
     assert_eq!(machines.there.read("target"), bytes);
     machines.expect_nothing_left();
+    machines.end();
+}
+
+/// Each `authorized_keys` line of the manual, in its order, with what its key may do.
+fn each_line_of_the_manual_for_a_key_gives_what_it_says() {
+    let manual = include_str!("../../docs/MANUAL.md");
+    let lines = manual.lines();
+    let lines: Vec<&str> = lines
+        .filter(|line| line.starts_with("command=\""))
+        .collect();
+    // May add a file, replace one, read one, reach the service, listen, run a command.
+    let rights = [
+        [true, false, true, false, false, false],
+        [false, false, true, false, false, false],
+        [true, true, true, false, false, false],
+        [false, false, false, true, false, false],
+        [false, false, false, false, true, false],
+        [true, true, true, true, true, true],
+    ];
+    assert_eq!(lines.len(), rights.len());
+    let machines = Machines::joined_by(&[LinkSpec::mbit(200)]);
+    let folder = machines.there.files();
+    let keys = machines.here.home().join("user.pub");
+    let key = fs::read_to_string(&keys).unwrap();
+    let service = machines
+        .lab
+        .on(Host::B, || TcpListener::bind("127.0.0.1:5432").unwrap());
+    let service = service.unwrap();
+    std::thread::spawn(move || {
+        for stream in service.incoming() {
+            let _ = stream.unwrap().write_all(b"served");
+        }
+    });
+    machines.here.write("new", "newer");
+    for (line, may) in lines.iter().zip(rights) {
+        let (command, _) = line.split_once(" ssh-ed25519 AAAA… ").unwrap();
+        let served = folder.join("served");
+        let _ = fs::remove_dir_all(&served);
+        fs::create_dir(&served).unwrap();
+        fs::write(served.join("old"), "old").unwrap();
+        let mut command = command.to_owned();
+        for root in ["/srv/in", "/srv/out", "/srv/both"] {
+            command = command.replace(root, served.to_str().unwrap());
+        }
+        fs::write(&keys, format!("{command} {key}")).unwrap();
+        let remote = |name: &str| match command.contains("ssh-server\"") {
+            true => format!("root@10.77.1.2:served/{name}"),
+            false => format!("root@10.77.1.2:{name}"),
+        };
+        let start = |words: &[&str]| {
+            let mut command = machines.here.command(program());
+            command
+                .env("NICSTRIPE_SSH", &machines.ssh)
+                .env("PATH", "/usr/bin:/bin");
+            command.args(words);
+            Process::spawn(command)
+        };
+        let is_done = |ended: Outcome, done: i32| {
+            let code = ended.status.code();
+            assert!(code == Some(5) || code == Some(done), "{line}\n{ended}");
+            code == Some(done)
+        };
+        let ran = |words: &[&str]| is_done(start(words).finish(), 0);
+        let adds = ran(&["cp", "new", &remote("new")]);
+        let replaces = ran(&["cp", "new", &remote("old")]);
+        let reads = ran(&["cp", &remote("old"), "read"]);
+        let _ = fs::remove_file(machines.here.path("read"));
+        let dials = ran(&["dial", "root@10.77.1.2", "localhost:5432"]);
+        let forward = start(&[
+            "forward",
+            "-R",
+            "127.0.0.1:8080:localhost:1",
+            "root@10.77.1.2",
+        ]);
+        let begun = Instant::now();
+        while !forward.has_ended() && begun.elapsed() < Duration::from_secs(3) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        forward.signal(Signal::TERM);
+        let listens = is_done(forward.finish(), 143);
+        let commands = ran(&["exec", "root@10.77.1.2", "true"]);
+        let found = [adds, replaces, reads, dials, listens, commands];
+        assert_eq!(found, may, "{line}");
+        assert_eq!(served.join("new").exists(), may[0], "{line}");
+        let old = fs::read_to_string(served.join("old")).unwrap();
+        assert_eq!(old == "newer", may[1], "{line}");
+    }
     machines.end();
 }

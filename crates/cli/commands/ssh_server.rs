@@ -2,9 +2,9 @@
 //! one-time keys, until that client or its ssh has gone.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use clap::Args;
@@ -15,7 +15,6 @@ use nicstripe::{
     trust::{DialTarget, ExecRule, ListenTarget, PeerOptions},
 };
 use nix::unistd::User;
-use rustix::process::geteuid;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::{
@@ -33,26 +32,27 @@ use crate::{
 /// Serve one client over ssh, with one-time keys; started by `nicstripe cp FILE USER@HOST:`
 ///
 /// Ends with its client or with ssh. Without options the client may do what the user may do. With
-/// options it suits command= in authorized_keys.
+/// options it may do what they name, and nothing else: no files without --root, no service without
+/// --dial, no command. This suits command= in authorized_keys.
 #[derive(Debug, Args)]
 pub(crate) struct SshServer {
-    /// Serve only this directory, and no services
+    /// Serve this directory, and no services
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Let the client read only
+    /// With --root: let the client read only
     #[arg(long, conflicts_with = "append_only")]
     read_only: bool,
 
-    /// Let the client create files, but not replace any
+    /// With --root: let the client create files, but not replace any
     #[arg(long)]
     append_only: bool,
 
-    /// With other options: let the client reach this service, or unix:/PATH; may be repeated
+    /// Let the client reach this service, or unix:/PATH; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     dial: Vec<DialTarget>,
 
-    /// With other options: let the client listen here, or at unix:/PATH; may be repeated
+    /// Let the client listen here, or at unix:/PATH; may be repeated
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     listen: Vec<ListenTarget>,
 
@@ -82,10 +82,14 @@ impl SshServer {
             say("NICSTRIPE ready").await.map_err(Failure::Output)?;
             let mut line = Vec::new();
             let mut first = (&mut input).take(MAX_LINE as u64);
-            first
-                .read_until(b'\n', &mut line)
-                .await
-                .map_err(Failure::Output)?;
+            let read = first.read_until(b'\n', &mut line);
+            match tokio::time::timeout(FIRST_LINE, read).await {
+                Ok(read) => drop(read.map_err(Failure::Output)?),
+                Err(_) => {
+                    let text = format!("the client sent nothing for {} s", FIRST_LINE.as_secs());
+                    return Err(Fault::new(Exit::TimedOut, text).into());
+                }
+            }
             let called = Called::parse(&String::from_utf8_lossy(&line)).map_err(|why| {
                 Fault::new(Exit::Usage, format!("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({why})"))
             })?;
@@ -120,9 +124,20 @@ impl SshServer {
             let text = "the client speaks another protocol version";
             return Err(Fault::new(Exit::Protocol, text).into());
         }
-        let home = self.root.clone().unwrap_or_else(own_home);
-        if self.root.is_some() && called.is_from_root() {
-            let text = format!("only {home:?} is served: expected paths relative to it");
+        if self.root.is_none() && (self.read_only || self.append_only) {
+            let text = "--read-only and --append-only need --root DIR, the directory to serve";
+            return Err(Fault::new(Exit::Usage, text).into());
+        }
+        let home = match (&self.root, self.is_restricted()) {
+            (Some(root), _) => root.clone(),
+            (None, false) => places::own_home(),
+            (None, true) => "/".into(),
+        };
+        if self.is_restricted() && called.is_from_root() {
+            let text = match &self.root {
+                Some(root) => format!("only {root:?} is served: expected paths relative to it"),
+                None => "no files are served: ssh-server has no --root".into(),
+            };
             return Err(Fault::new(Exit::Refused, text).into());
         }
         let (builder, key) = called.daemon(self.rights(called))?;
@@ -131,7 +146,9 @@ impl SshServer {
             .executor(Arc::new(Processes::new(Environment::Inherited)))
             .route_keeper(routes.into());
         let daemon = bound(builder, called.through_ssh()).await?;
-        let homes = called.homes().iter().map(|name| home_of(name));
+        // Where users live is nothing that options grant.
+        let home_of = |name: &String| home_of(name).filter(|_| !self.is_restricted());
+        let homes = called.homes().iter().map(home_of);
         let homes: Vec<Option<PathBuf>> = homes.collect();
         let reply = called.reply(&Serving {
             key,
@@ -148,22 +165,20 @@ impl SshServer {
     }
 
     fn rights(&self, called: &Called) -> PeerOptions {
-        PeerOptions {
-            access: access(self.read_only, self.append_only),
-            special_modes: !self.is_restricted(),
-            dial: match self.is_restricted() {
-                true => self.dial.clone(),
-                false => called.dial(),
+        match self.is_restricted() {
+            true => PeerOptions {
+                access: access(self.read_only, self.append_only),
+                dial: self.dial.clone(),
+                listen: self.listen.clone(),
+                ..PeerOptions::reading()
             },
-            listen: match self.is_restricted() {
-                true => self.listen.clone(),
-                false => called.listen(),
+            false => PeerOptions {
+                special_modes: true,
+                dial: called.dial(),
+                listen: called.listen(),
+                exec: vec![ExecRule::any()],
+                ..PeerOptions::unrestricted()
             },
-            exec: match self.is_restricted() {
-                true => Vec::new(),
-                false => vec![ExecRule::any()],
-            },
-            ..PeerOptions::unrestricted()
         }
     }
 
@@ -176,28 +191,22 @@ impl SshServer {
     ) -> Result<DaemonBuilder, Failure> {
         Ok(match &self.root {
             // The keys and the list of peers give more than the root.
-            Some(root) => builder.root(root.clone()).protect_home(places::home()?),
+            Some(root) => builder
+                .root(root.clone())
+                .protect_home(places::home()?)
+                .account_homes(places::account_homes()),
+            None if self.is_restricted() => builder.root("/".into()).inbox([]),
             None if called.is_from_root() => builder.start_at("/".into()),
             None => builder.start_at(home.to_owned()),
         })
     }
 }
 
-fn own_home() -> PathBuf {
-    let named = env::var_os("HOME").map(PathBuf::from);
-    let named = named.filter(|home| home.is_absolute());
-    named
-        .or_else(|| {
-            User::from_uid(geteuid().as_raw().into())
-                .ok()?
-                .map(|user| user.dir)
-        })
-        .unwrap_or_else(|| "/".into())
-}
-
 fn home_of(name: &str) -> Option<PathBuf> {
     User::from_name(name).ok()?.map(|user| user.dir)
 }
 
+/// Maximum wait for the client, which sends its line at once.
+const FIRST_LINE: Duration = Duration::from_secs(60);
 /// Buffer size of a pipe in bytes.
 const PIPE: usize = 64 << 10;

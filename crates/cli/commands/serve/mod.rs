@@ -147,6 +147,7 @@ async fn start(
         .identity(identity)
         .peers_file(home.peers_file())
         .protect_home(home.clone())
+        .account_homes(places::account_homes())
         .sightings(Sightings::at(home.sightings_file()))
         .root(root.clone())
         .port(settings.port)

@@ -24,7 +24,7 @@ use super::{
     trusted::{PeersFile, Trusted},
 };
 use crate::{
-    file::{BufferPool, FileError, IoPool, Quota, Root, options::DEFAULT_PORT},
+    file::{BufferPool, FileError, IoPool, Logins, Quota, Root, options::DEFAULT_PORT},
     links::{
         discovery::{Responder, ResponderConfig},
         listeners::{ListenConfig, Listeners, on_any_address},
@@ -49,6 +49,7 @@ pub struct DaemonBuilder {
     identity: Option<Identity>,
     trusted: Trusted,
     home: Option<Home>,
+    logins: Logins,
     root: Storing,
     given: Option<Arc<Vec<TcpListener>>>,
     port: u16,
@@ -78,14 +79,14 @@ enum Storing {
 }
 
 impl Storing {
-    fn open(self, home: Option<Home>) -> Result<Roots, FileError> {
+    fn open(self, home: Option<Home>, logins: Logins) -> Result<Roots, FileError> {
         let own = match self {
             Self::Path(path) => Own::Path(path),
             Self::Start(path) => Own::Given(Served::Files(Arc::new(Root::unbounded(&path)?))),
             Self::Handle(dir) => Own::Given(Served::Files(Arc::new(Root::of(&dir)?))),
             Self::Storage(storage) => Own::Given(Served::Other(Stored::new(storage))),
         };
-        Roots::open(own, home)
+        Roots::open(own, home, logins)
     }
 }
 
@@ -152,6 +153,18 @@ impl DaemonBuilder {
     /// ```
     pub fn protect_home(mut self, home: Home) -> Self {
         self.home = Some(home);
+        self
+    }
+
+    /// Sets the home directories of accounts. In those that a root directory contains, no peer may
+    /// write `.ssh`, and a peer that may only add files no name that begins with a dot: such files
+    /// decide who may log in, or what runs then. By default there are none.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().account_homes(["/home/me".into()]);
+    /// ```
+    pub fn account_homes(mut self, homes: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.logins = Logins::new(homes);
         self
     }
 
@@ -396,7 +409,7 @@ impl DaemonBuilder {
     pub async fn bind(self) -> Result<Daemon, Error> {
         Error::require_runtime()?;
         let system = |what| move |source| Error::System { what, source };
-        let roots = Arc::new(self.root.open(self.home)?);
+        let roots = Arc::new(self.root.open(self.home, self.logins)?);
         self.trusted.refresh_now();
         if let Some(peers) = self.trusted.peers() {
             roots.on_peers(&peers);
@@ -486,6 +499,7 @@ impl Daemon {
             identity: None,
             trusted: Trusted::Fixed(Arc::default()),
             home: None,
+            logins: Logins::default(),
             root: Storing::Path(PathBuf::from(".")),
             given: None,
             port: DEFAULT_PORT,

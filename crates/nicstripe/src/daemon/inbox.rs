@@ -20,7 +20,7 @@ impl Inbox {
     pub(super) fn check(&self, name: &Name) -> Result<(), FileError> {
         match name.components().next() {
             Some(first) if self.0.contains(first) => Ok(()),
-            _ => Err(refused("receive", name)),
+            _ => Err(self.refused("receive", name)),
         }
     }
 
@@ -28,13 +28,16 @@ impl Inbox {
     pub(super) fn of_tree(&self, put: &PutTree) -> Result<Promised, FileError> {
         match &put.target {
             None => Ok(Promised::named(self.0.iter().cloned())),
-            Some(target) => Err(refused("receive a tree in", target)),
+            Some(target) => Err(self.refused("receive a tree in", target)),
         }
     }
-}
 
-/// Returns the error for anything but creating an admitted name.
-pub(super) fn refused(operation: &'static str, name: &dyn Display) -> FileError {
-    let why = "this peer may only create the files that it has offered";
-    FileError::refused(operation, name, why)
+    /// Returns the error for anything but creating an admitted name.
+    pub(super) fn refused(&self, operation: &'static str, name: &dyn Display) -> FileError {
+        let why = match self.0.is_empty() {
+            true => "no files are served to this peer",
+            false => "this peer may only create the files that it has offered",
+        };
+        FileError::refused(operation, name, why)
+    }
 }

@@ -18,7 +18,7 @@ use nicstripe_proto::FailCode;
 use parking_lot::Mutex;
 
 use crate::{
-    file::{FileError, Inode, PinnedPath, Root},
+    file::{FileError, Inode, Logins, PinnedPath, Root},
     storage::Served,
     text::logged::{logged, logged_error},
     trust::{Access, Home, Peer, Peers},
@@ -29,6 +29,7 @@ use crate::{
 pub(super) struct Roots {
     /// Folders of the key and the peers file, which no served directory may contain.
     home: Option<Home>,
+    logins: Logins,
     own: Own,
     pinned: Mutex<HashMap<PathBuf, Arc<Slot>>>,
     /// True after [`forget`](Self::forget), until the directories are opened again.
@@ -55,9 +56,10 @@ struct Slot {
 
 impl Roots {
     /// Opens the daemon's own directory.
-    pub(super) fn open(own: Own, home: Option<Home>) -> Result<Self, FileError> {
+    pub(super) fn open(own: Own, home: Option<Home>, logins: Logins) -> Result<Self, FileError> {
         let roots = Self {
             home,
+            logins,
             own,
             pinned: Mutex::default(),
             is_forgotten: AtomicBool::new(false),
@@ -189,7 +191,7 @@ impl Roots {
 
     fn checked(&self, root: Root, shown: &Path) -> Result<Served, FileError> {
         let root = root.outside_of(self.home.as_ref(), shown)?;
-        Ok(Served::Files(Arc::new(root)))
+        Ok(Served::Files(Arc::new(root.barring(self.logins.clone()))))
     }
 
     /// Returns true if peers are served the directory `prefix` on the way to `path`.
@@ -248,7 +250,8 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let stalled = base.path().join("stalled");
         std::fs::create_dir(&stalled).unwrap();
-        let roots = Roots::open(Own::Path(base.path().to_owned()), None).unwrap();
+        let roots =
+            Roots::open(Own::Path(base.path().to_owned()), None, Logins::default()).unwrap();
         let (roots, peers) = (Arc::new(roots), Arc::default());
         // A thread that waits for the file system.
         let _waiting = roots.slot(&stalled).turn.clone().lock_owned().await;

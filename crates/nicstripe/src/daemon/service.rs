@@ -31,7 +31,6 @@ use tokio::sync::Semaphore;
 
 use super::{
     exec::{MOST_COMMANDS, Output},
-    inbox,
     listings::{Listings, MOST_NAMES},
     rights::Rights,
     shared::Shared,
@@ -293,9 +292,9 @@ impl Service {
         operation: &'static str,
         name: &dyn std::fmt::Display,
     ) -> Result<(), FileError> {
-        match self.shared.inbox {
+        match &self.shared.inbox {
             None => Ok(()),
-            Some(_) => Err(inbox::refused(operation, name)),
+            Some(inbox) => Err(inbox.refused(operation, name)),
         }
     }
 
@@ -414,23 +413,22 @@ impl Serve for Service {
 
     fn answer(&self, ask: &AskKind) -> AnswerKind {
         let done = |()| AnswerKind::Done;
-        let answered = match ask {
-            AskKind::List { .. }
-            | AskKind::Stat { .. }
-            | AskKind::Remove { .. }
-            | AskKind::Rename { .. }
-                if self.shared.inbox.is_some() =>
-            {
-                Err(inbox::refused("look at", &"this directory"))
-            }
-            AskKind::List { dir, after, most } => self
+        let answered = match (ask, &self.shared.inbox) {
+            (
+                AskKind::List { .. }
+                | AskKind::Stat { .. }
+                | AskKind::Remove { .. }
+                | AskKind::Rename { .. },
+                Some(inbox),
+            ) => Err(inbox.refused("look at", &"this directory")),
+            (AskKind::List { dir, after, most }, _) => self
                 .list(dir.as_ref(), after.as_deref(), *most as usize)
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
-            AskKind::Stat { name } => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
-            AskKind::Remove { name } => self.remove(name).map(done),
-            AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
-            AskKind::MakeDir { name } => self.make_dir(name).map(done),
-            AskKind::Facts { offset } => self
+            (AskKind::Stat { name }, _) => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
+            (AskKind::Remove { name }, _) => self.remove(name).map(done),
+            (AskKind::Rename { from, to, replace }, _) => self.rename(from, to, *replace).map(done),
+            (AskKind::MakeDir { name }, _) => self.make_dir(name).map(done),
+            (AskKind::Facts { offset }, _) => self
                 .facts(*offset)
                 .map(|(part, more)| AnswerKind::Facts { part, more }),
         };

@@ -86,6 +86,10 @@ pub(crate) enum Barred {
     Link,
     #[error("path contains a symbolic link, which an append-only peer may not follow")]
     LinkOfAppender,
+    #[error(
+        "it is in an account's home and decides who may log in there, or what runs then: serve a directory below the home"
+    )]
+    Login,
 }
 
 impl Barred {

@@ -14,6 +14,7 @@ mod hidden;
 mod holes;
 mod journal;
 mod lock;
+mod logins;
 pub(crate) mod options;
 mod ours;
 mod pinned_path;
@@ -46,6 +47,7 @@ pub(crate) use self::{
         check_given, check_sought, has_exact_names, hidden_name, is_hidden_in, is_hidden_name,
     },
     holes::{has_hole, may_have_holes},
+    logins::Logins,
     pinned_path::PinnedPath,
     pool::IoPool,
     probe::{MOST_UNIT, nanoseconds_between, time_unit_of},

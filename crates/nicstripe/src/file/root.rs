@@ -22,6 +22,7 @@ use super::{
     disk::sync_names,
     error::{Barred, FileError},
     hidden::{check_given, check_sought, is_hidden_in},
+    logins::Logins,
 };
 use crate::trust::Home;
 
@@ -33,6 +34,7 @@ use crate::trust::Home;
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
     links: Links,
+    logins: Logins,
 }
 
 /// Symbolic links that a root follows.
@@ -57,6 +59,7 @@ impl Root {
         Ok(Self {
             dir: Arc::new(dir),
             links: Links::Beneath,
+            logins: Logins::default(),
         })
     }
 
@@ -84,6 +87,7 @@ impl Root {
         Ok(Self {
             dir: Arc::new(dir.try_clone().map_err(error)?),
             links: Links::Beneath,
+            logins: Logins::default(),
         })
     }
 
@@ -96,13 +100,23 @@ impl Root {
         Ok(inode_of(&fstat(&self.dir)?))
     }
 
-    /// Returns this root for a peer whose paths may not contain symbolic links. A peer that may only
-    /// add files could otherwise create links and write through them.
+    /// Returns this root for a peer that may only add files: its paths may not contain symbolic links,
+    /// because it could create links and write through them.
     pub(crate) fn without_links(&self) -> Self {
         Self {
             dir: self.dir.clone(),
             links: Links::None,
+            logins: self.logins.to_appender(),
         }
+    }
+
+    /// Bars the log-in files of accounts to peers.
+    pub(crate) fn barring(self, logins: Logins) -> Self {
+        Self { logins, ..self }
+    }
+
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Checks that the directory does not contain this installation's key, peers file, settings or
@@ -149,7 +163,10 @@ impl Root {
         let (parent, leaf) = self.open_parent(name)?;
         match is_hidden_in(&parent, leaf)? {
             true => Err(Barred::Hidden.into()),
-            false => Ok((parent, leaf)),
+            false => {
+                self.logins.check(&parent, leaf)?;
+                Ok((parent, leaf))
+            }
         }
     }
 
@@ -187,6 +204,7 @@ impl Root {
             match self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let parent = self.open_beneath(&parent, OFlags::DIRECTORY | OFlags::RDONLY)?;
+                    self.logins.check(&parent, component)?;
                     match mkdirat(&parent, component, Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {
                             drop(self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)?);

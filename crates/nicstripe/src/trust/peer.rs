@@ -240,6 +240,22 @@ impl PeerOptions {
         }
     }
 
+    /// Returns the rights to read the daemon's files, and to nothing else: neither benches nor facts.
+    ///
+    /// ```
+    /// # use nicstripe::trust::{Access, PeerOptions};
+    /// let tunnel = PeerOptions { dial: vec!["localhost:22".parse()?], ..PeerOptions::reading() };
+    /// # Ok::<(), nicstripe::trust::LineError>(())
+    /// ```
+    pub fn reading() -> Self {
+        Self {
+            access: Access::ReadOnly,
+            no_bench: true,
+            no_facts: true,
+            ..Self::unrestricted()
+        }
+    }
+
     /// Returns true if these rights include all of `others`. Rights with different roots never
     /// include each other.
     pub(crate) fn include(&self, others: &Self) -> bool {

@@ -226,12 +226,15 @@ impl Directories {
         match root.open_directory(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if self.context.request.rules.dry_run {
-                    return Ok((RootDir::new(None), true));
+                    return Ok((RootDir::new(None, root.logins()), true));
                 }
                 name.map_or(Ok(()), |name| root.make_directory(name))?;
-                Ok((RootDir::new(Some(root.open_directory(name)?)), true))
+                Ok((
+                    RootDir::new(Some(root.open_directory(name)?), root.logins()),
+                    true,
+                ))
             }
-            opened => Ok((RootDir::new(Some(opened?)), false)),
+            opened => Ok((RootDir::new(Some(opened?), root.logins()), false)),
         }
     }
 

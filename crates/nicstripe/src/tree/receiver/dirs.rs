@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::fs::{OFlags, fstat};
 
 use crate::file::{
-    Barred, creation_mask, has_exact_names, inode_of, may_pass_acl_on, most_directories,
+    Barred, Logins, creation_mask, has_exact_names, inode_of, may_pass_acl_on, most_directories,
     open_confined, umask,
 };
 
@@ -32,12 +32,14 @@ pub(super) struct RootDir {
     /// Open directories, oldest first; `None` after `close_all`.
     open: Mutex<Option<VecDeque<Arc<TreeDir>>>>,
     umask: u32,
+    logins: Logins,
 }
 
 impl RootDir {
     /// Wraps a root directory that was opened for reading.
-    pub(super) fn new(dir: Option<OwnedFd>) -> Arc<Self> {
+    pub(super) fn new(dir: Option<OwnedFd>, logins: &Logins) -> Arc<Self> {
         Arc::new(Self {
+            logins: logins.clone(),
             dir: dir.map(Arc::new),
             seed: RandomState::new(),
             open: Mutex::new(Some(VecDeque::new())),
@@ -232,6 +234,11 @@ impl TreeDir {
         drop(state);
         self.ground.keep_open(self);
         Ok(dir)
+    }
+
+    /// Checks that an entry of the open directory is no log-in file of an account.
+    pub(super) fn check_login(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        self.ground.logins.check(dir, name)
     }
 
     /// Returns the permission bits that new entries in the directory do not get.

@@ -50,7 +50,8 @@ impl Leaf {
         self.parent.key_of(&self.name)
     }
 
-    /// Rejects reserved names of part files and journals, and paths that are too long.
+    /// Rejects reserved names of part files and journals, log-in files of accounts, and paths that
+    /// are too long.
     pub(super) fn check(&self) -> Result<(), FileError> {
         // A directory that a dry run has not made hides nothing.
         let dir = self.parent.open().ok();
@@ -60,16 +61,20 @@ impl Leaf {
             }
             _ => is_hidden_name(self.name.as_bytes()),
         };
+        let barred = || {
+            let dir = dir.as_ref()?;
+            self.parent.check_login(dir, &self.name).err()
+        };
         let why = if is_hidden {
-            "names like this are reserved for partial files"
+            io::Error::other("names like this are reserved for partial files")
         } else if !self.parent.has_room_for(&self.name) {
-            "its path is too long or too deep"
+            io::Error::other("its path is too long or too deep")
+        } else if let Some(barred) = barred() {
+            barred
         } else {
             return Ok(());
         };
-        Err(self
-            .error("receive", io::Error::other(why))
-            .with_code(FailCode::Refused))
+        Err(self.error("receive", why).with_code(FailCode::Refused))
     }
 
     /// Returns type and metadata of the object of this name, if it exists; does not follow symbolic
