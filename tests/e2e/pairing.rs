@@ -115,8 +115,25 @@ fn rights_of_a_machine_that_is_known_change_only_on_request() {
         inviter.join(&laptop, &inviter.code, &[]).expect(0);
         inviter.process.finish().expect(0);
         assert!(peers(&nas).starts_with(rights), "{}", peers(&nas));
+        assert!(peers(&nas).contains("append-only"), "{}", peers(&nas));
         assert!(peers(&nas).ends_with(" mine\n"), "{}", peers(&nas));
     }
+}
+
+#[test]
+fn pairing_again_relaxes_no_restriction() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    nas.trust(&laptop, "mine", "read-only");
+    let before = peers(&nas);
+    let inviter = Inviter::start(&nas, &["pair", "--append-only"]);
+    inviter
+        .join(&laptop, &inviter.code, &["--name", "nas"])
+        .expect(5);
+    let waited = inviter.process.finish().expect(5);
+    waited
+        .error(&["mine", "read-only"])
+        .hint(&["nicstripe trust allow mine --append-only --replace"]);
+    assert_eq!((peers(&nas), peers(&laptop)), (before, String::new()));
 }
 
 #[test]
