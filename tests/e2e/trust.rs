@@ -425,6 +425,28 @@ fn a_line_that_is_no_key_is_refused() {
 }
 
 #[test]
+fn a_key_for_which_anybody_can_sign_is_refused_also_in_the_list() {
+    let pair = Pair::new();
+    for key in [
+        // The neutral point, and y of p + 3.
+        "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        "8P///////////////////////////////////////38=",
+    ] {
+        let line = format!("nicstripe-ed25519 {key} nas2");
+        pair.client
+            .run(["trust", "add", &line])
+            .expect(2)
+            .error(&["the key is weak"]);
+        pair.client
+            .write_guarded(pair.client.peers_file(), &format!("{line}\n"));
+        pair.client
+            .run(["trust", "list"])
+            .expect(5)
+            .error(&["line 1", "the key is weak"]);
+    }
+}
+
+#[test]
 fn who_is_trusted_while_the_daemon_runs_is_let_in_and_who_is_removed_is_not() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

@@ -385,16 +385,16 @@ mod tests {
 
     #[test]
     fn whoever_is_not_trusted_gets_the_command_that_changes_it() {
-        let key = PublicKey::from_bytes([0; 32]);
+        let key = PublicKey::from_bytes([7; 32]).unwrap();
         let host = || "nas".to_owned();
         let text = hint_of(Error::UntrustedPeer { host: host(), key }).unwrap();
         assert!(
-            text.ends_with("nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas"),
+            text.ends_with("nicstripe trust add 'nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=' --name nas"),
             "{text}"
         );
         let (host, ours) = (host(), key);
         let text = hint_of(Error::Untrusted { host, ours }).unwrap();
-        let start = "on nas: nicstripe trust add 'nicstripe-ed25519 AAAA";
+        let start = "on nas: nicstripe trust add 'nicstripe-ed25519 BwcH";
         assert!(text.starts_with(start), "{text}");
     }
 
