@@ -1,12 +1,19 @@
 //! `nicstripe pair`: two machines trust each other's keys by a short code.
 
-use std::path::PathBuf;
+mod name;
+
+use std::{
+    path::{Path, PathBuf},
+    pin::pin,
+    time::Duration,
+};
 
 use clap::Args;
 use nicstripe::{
     invitation::{Invitation, Paired, Purpose, join},
     trust::{Identity, Peer, PeerName, Peers, PeersError, PublicKey, PublicLine},
 };
+use tokio::time::timeout;
 
 use super::trust::{
     TrustError, check_name, reader, rights,
@@ -35,7 +42,8 @@ pub(crate) struct Pair {
     #[arg(value_name = "CODE", num_args = 0..=4)]
     words: Vec<String>,
 
-    /// Name of the other machine here [default: the host name that it has there]
+    /// Name of the other machine here [default: the host name that it has there; asked for if that
+    /// may mean another machine]
     #[arg(long)]
     name: Option<String>,
 
@@ -101,6 +109,24 @@ impl Pair {
         met.map_err(failed)
     }
 
+    /// Returns the name to store the peer under; `None` if its key has one.
+    async fn name_of(
+        &self,
+        paired: &Paired,
+        path: &Path,
+        terminal: &Terminal,
+    ) -> Result<Option<String>, Failure> {
+        if self.name.is_some() {
+            return Ok(self.name.clone());
+        }
+        let peers = Peers::load(path)?;
+        let known = peers.find(&paired.key);
+        if known.is_some_and(|known| known.name.is_some()) {
+            return Ok(None);
+        }
+        name::chosen(paired, &peers, terminal).await.map(Some)
+    }
+
     /// Stores the peer's key, and removes it again unless the peer stores ours.
     async fn finish(
         &self,
@@ -109,8 +135,16 @@ impl Pair {
         terminal: &Terminal,
     ) -> Result<(), Failure> {
         let (key, port) = (paired.key, paired.port);
-        let line = PublicLine::new(key, &paired.host);
-        let stored = Stored::new(places::home()?.peers_file(), &line, |peers, earlier| {
+        let path = places::home()?.peers_file();
+        let name = match self.name_of(&paired, &path, terminal).await {
+            Ok(name) => name,
+            Err(error) => {
+                paired.refuse().await;
+                return Err(error);
+            }
+        };
+        let line = PublicLine::new(key, "");
+        let stored = Stored::new(path, &line, |peers, earlier| {
             let options = match earlier {
                 None => given.alone(),
                 Some(earlier) => match given.added_to(&earlier.options) {
@@ -120,7 +154,7 @@ impl Pair {
                     }
                 },
             };
-            peers.add(&line, self.name.as_deref())?;
+            peers.add(&line, name.as_deref())?;
             peers.set_options(&key, options).map(Ok)
         });
         let stored = match stored {
@@ -133,7 +167,19 @@ impl Pair {
         let peer = stored.peer.clone();
         let name = peer.as_ref().and_then(|peer| peer.name.clone());
         let name = name.map_or_else(String::new, |name| name.to_string());
-        let there = paired.finish(&name).await.map_err(failed)?;
+        let mut finish = pin!(paired.finish(&name));
+        let there = match timeout(QUIET, &mut finish).await {
+            Ok(there) => there,
+            Err(_) => {
+                terminal.say(format_args!(
+                    "{} is stored here, waiting for the other machine to store this one; if either loses power now, one may trust the other alone: nicstripe trust remove {} here, or pair again",
+                    key.fingerprint(),
+                    key.fingerprint()
+                ));
+                finish.await
+            }
+        };
+        let there = there.map_err(failed)?;
         if let (Some(had), Some(has)) = (&stored.earlier, &peer)
             && had.options != has.options
         {
@@ -162,6 +208,9 @@ impl Pair {
         Ok(())
     }
 }
+
+/// Wait for the other machine's report after which the user is told what is awaited.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Change of the list of peers. Dropping it, also because the user interrupts, restores what the list
 /// had of the key, unless it is kept.
