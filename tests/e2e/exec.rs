@@ -129,6 +129,21 @@ fn the_exit_code_is_that_of_the_command() {
 }
 
 #[test]
+fn the_command_in_the_hint_of_a_refused_one_permits_it() {
+    let stage = Stage::new("exec=true");
+    for words in [&["--", "echo", "it's", "$HOME"][..], &["pwd"]] {
+        let (outcome, _) = stage.exec(words, Vec::new());
+        let outcome = outcome.expect(5);
+        let hint = outcome.labelled("hint: ", &["to allow it, on 127.0.0.1"]);
+        let (_, command) = hint.split_once("user: ").unwrap();
+        let (command, _) = command.split_once("; ").unwrap();
+        crate::trust::run_hinted(&stage.server, command);
+        let (outcome, _) = stage.exec(words, Vec::new());
+        outcome.expect(0);
+    }
+}
+
+#[test]
 fn the_options_that_programs_give_to_ssh_are_taken() {
     let stage = Stage::new("exec=true");
     let flags = [
@@ -150,7 +165,7 @@ fn the_options_that_programs_give_to_ssh_are_taken() {
         let arguments = stage.connected(&[&flags, words].concat());
         let outcome = stage.client.run(arguments).expect(code);
         assert_eq!(
-            outcome.stderr.contains("exec=sftp-server"),
+            outcome.stderr.contains("--exec sftp-server"),
             code == 5,
             "{outcome}"
         );

@@ -1,10 +1,19 @@
 //! Tests of codes: pairing of two machines, over loopback. Discovery by code, on real cables, is in
 //! `tests/netns`.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    time::{Duration, Instant},
+};
 
 use nicstripe_testkit::{Daemon, Outcome, Process, Side, pair::LOOPBACK};
-use rustix::process::Signal;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags},
+    process::Signal,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
 
 /// Process that shows a code, and the words that name it on this machine.
 pub(crate) struct Inviter {
@@ -112,11 +121,124 @@ fn rights_of_a_machine_that_is_known_change_only_on_request() {
     nas.trust(&laptop, "mine", "append-only");
     for (options, rights) in [(&[][..], "append-only"), (&["--root", "."], "root=")] {
         let inviter = Inviter::start(&nas, &[&["pair"], options].concat());
-        inviter.join(&laptop, &inviter.code, &[]).expect(0);
+        inviter
+            .join(&laptop, &inviter.code, &["--name", "nas"])
+            .expect(0);
         inviter.process.finish().expect(0);
         assert!(peers(&nas).starts_with(rights), "{}", peers(&nas));
+        assert!(peers(&nas).contains("append-only"), "{}", peers(&nas));
         assert!(peers(&nas).ends_with(" mine\n"), "{}", peers(&nas));
     }
+}
+
+fn own_host_name() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_doubtful_name_is_refused_without_a_terminal() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    // Both ends run on this machine, and report its host name.
+    laptop.trust(&Side::here(), &own_host_name(), "");
+    let before = peers(&laptop);
+    let inviter = Inviter::start(&nas, &["pair", "--name", "laptop"]);
+    inviter
+        .join(&laptop, &inviter.code, &[])
+        .expect(2)
+        .error(&[&own_host_name(), "the name of another peer"])
+        .hint(&["--name NAME"]);
+    inviter.process.finish().expect(5);
+    assert_eq!((peers(&nas), peers(&laptop)), (String::new(), before));
+}
+
+#[test]
+fn a_doubtful_name_is_asked_back_at_a_terminal() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    laptop.trust(&Side::here(), &own_host_name(), "");
+    let inviter = Inviter::start(&nas, &["pair", "--name", "laptop"]);
+    let (mut keyboard, terminal) = terminal();
+    let mut command = laptop.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command
+        .args(["pair", &inviter.host, &inviter.code])
+        .stdin(terminal.try_clone().unwrap())
+        .stdout(terminal.try_clone().unwrap())
+        .stderr(terminal);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let name = own_host_name();
+    for typed in [&*name, "localhost", "10.0.1.2", "-x", "..", "nas"] {
+        keyboard.await_text("name for that machine:");
+        keyboard
+            .master
+            .write_all(format!("{typed}\n").as_bytes())
+            .unwrap();
+    }
+    keyboard.await_text("paired with nas (");
+    assert!(child.wait().unwrap().success());
+    inviter.process.finish().expect(0);
+    assert!(peers(&laptop).ends_with(" nas\n"), "{}", peers(&laptop));
+}
+
+/// User at a pseudoterminal.
+struct Keyboard {
+    master: File,
+    shown: String,
+}
+
+impl Keyboard {
+    /// Reads up to this text, which must come within 20 s.
+    fn await_text(&mut self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                self.shown.drain(..at + text.len());
+                return;
+            }
+            let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
+            let pause = Timespec::try_from(Duration::from_millis(200)).unwrap();
+            let is_ready = poll(&mut ready, Some(&pause)).unwrap() > 0;
+            let mut buffer = [0; 4096];
+            let read = if is_ready {
+                self.master.read(&mut buffer)
+            } else {
+                Ok(0)
+            };
+            self.shown += &String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]);
+            assert!(Instant::now() < deadline, "{text}: {}", self.shown);
+        }
+    }
+}
+
+/// Returns a pseudoterminal, both its ends.
+fn terminal() -> (Keyboard, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let terminal = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    let keyboard = Keyboard {
+        master: master.into(),
+        shown: String::new(),
+    };
+    (keyboard, terminal.into())
+}
+
+#[test]
+fn pairing_again_relaxes_no_restriction() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    nas.trust(&laptop, "mine", "read-only");
+    let before = peers(&nas);
+    let inviter = Inviter::start(&nas, &["pair", "--append-only"]);
+    inviter
+        .join(&laptop, &inviter.code, &["--name", "nas"])
+        .expect(5);
+    let waited = inviter.process.finish().expect(5);
+    waited
+        .error(&["mine", "read-only"])
+        .hint(&["nicstripe trust allow mine --append-only --replace"]);
+    assert_eq!((peers(&nas), peers(&laptop)), (before, String::new()));
 }
 
 #[test]
@@ -146,7 +268,7 @@ fn a_machine_that_cannot_store_the_key_leaves_no_trust_at_the_other() {
     // Another key has the name.
     laptop.trust(&Side::here(), "nas", "");
     let before = peers(&laptop);
-    let inviter = Inviter::start(&nas, &["pair"]);
+    let inviter = Inviter::start(&nas, &["pair", "--name", "laptop"]);
     inviter
         .join(&laptop, &inviter.code, &["--name", "nas"])
         .expect(1)
@@ -155,7 +277,8 @@ fn a_machine_that_cannot_store_the_key_leaves_no_trust_at_the_other() {
         .process
         .finish()
         .expect(5)
-        .error(&["did not confirm"]);
+        .error(&["did not confirm"])
+        .hint(&["nicstripe trust remove "]);
     assert_eq!(
         (peers(&nas), peers(&laptop)),
         (String::new(), before.clone())

@@ -33,7 +33,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 23] = [
+    let commands: [&[&str]; 25] = [
         &["demo"],
         &["key"],
         &["pair"],
@@ -42,6 +42,8 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["service", "install"],
         &["send"],
         &["trust", "add"],
+        &["trust", "allow"],
+        &["trust", "show"],
         &["trust", "list"],
         &["serve"],
         &["serve", "restic"],

@@ -154,7 +154,7 @@ fn dial_connects_to_a_socket_file_that_the_line_permits() {
         .run(&["dial", &other])
         .expect(5)
         .error(&["not permitted"])
-        .hint(&[&format!("dial={other}")]);
+        .hint(&[&format!("--dial {other}")]);
 }
 
 #[test]
@@ -293,10 +293,10 @@ fn a_forward_from_a_daemon_that_returned_listens_again() {
 fn a_place_that_the_line_does_not_permit_is_refused() {
     let stage = Stage::new(|_| "listen=127.0.0.1:9,dial=localhost:1".to_owned());
     for (from, option) in [
-        ("0", "listen=127.0.0.1:0"),
-        ("0.0.0.0:9", "listen=0.0.0.0:9"),
-        ("[::1]:9", "listen=[::1]:9"),
-        ("/run/x.sock", "listen=unix:/run/x.sock"),
+        ("0", "--listen 127.0.0.1:0"),
+        ("0.0.0.0:9", "--listen 0.0.0.0:9"),
+        ("[::1]:9", "--listen '[::1]:9'"),
+        ("/run/x.sock", "--listen unix:/run/x.sock"),
     ] {
         let words = format!("{from}:localhost:1");
         stage

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe::trust::PeerOptions;
 use nicstripe_testkit::{
     Daemon, Process, Side, content, is_same,
     pair::{LOOPBACK, MIB, Pair},
@@ -68,11 +69,7 @@ fn a_changed_key_is_said_and_replaced_by_the_command_in_the_hint() {
     let outcome = pair.cp(&["f", "127.0.0.1:"]).expect(5);
     let hint = outcome.labelled("hint: ", &["the key of 127.0.0.1 has changed"]);
     let (_, command) = hint.split_once("if they match: ").unwrap();
-    let command = command.replacen("nicstripe", "$NICSTRIPE", 1);
-    let mut shell = pair.client.command("/bin/sh");
-    shell.args(["-c", &command]);
-    shell.env("NICSTRIPE", env!("CARGO_BIN_EXE_nicstripe"));
-    Process::spawn(shell).finish().expect(0);
+    run_hinted(&pair.client, command);
     pair.cp(&["f", "127.0.0.1:"]).expect(0);
     let listed = pair.client.run(["trust", "list"]).expect(0).stdout;
     assert_eq!(listed.lines().count(), 1, "{listed}");
@@ -189,6 +186,197 @@ fn peers_are_added_listed_and_removed() {
 }
 
 #[test]
+fn a_pasted_line_gives_no_rights_and_the_hint_gives_them() {
+    let (side, peer) = (Side::here(), Side::here());
+    side.make_dir("a b");
+    let key = peer.key().split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let root = format!("root=\"{}\"", side.path("a b").display());
+    for options in [
+        "exec=*",
+        r#"append-only,exec="sh -c 'id; echo $HOME \\\\'",dial=localhost:22"#,
+        "read-only",
+        "special-modes,listen=unix:/tmp/it's,rate=5M,no-bench,no-facts",
+        &root,
+    ] {
+        let line = format!("{options} {key} nas");
+        let first = options.split(['=', ',']).next().unwrap();
+        let outcome = side.run(["trust", "add", &line]).expect(2);
+        let outcome = outcome.error(&["the line has the options", first]);
+        assert!(!side.peers_file().exists(), "{outcome}");
+        // As several arguments, which a shell makes of a line without quotes.
+        side.run([&["trust", "add"][..], &line.split(' ').collect::<Vec<_>>()].concat())
+            .expect(2);
+        assert!(!side.peers_file().exists());
+
+        let hint = outcome.labelled("hint: ", &["only if you want"]);
+        run_hinted(&side, hint.split_once("rights here: ").unwrap().1);
+        let stored = fs::read_to_string(side.peers_file()).unwrap();
+        let granted: PeerOptions = options.parse().unwrap();
+        assert_eq!(stored, format!("{granted} {key} nas\n"));
+        side.run(["trust", "remove", "nas"]).expect(0);
+        fs::remove_file(side.peers_file()).unwrap();
+    }
+    // A line of the list would end at a newline in it.
+    let injected = format!("exec=\"a '\n{key}'\" {}", peer.key());
+    side.run(["trust", "add", &injected]).expect(2);
+    side.run([
+        "trust",
+        "add",
+        &peer.key(),
+        "--exec",
+        &format!("a '\n{key}'"),
+    ])
+    .expect(2);
+    assert!(!side.peers_file().exists());
+}
+
+/// Runs a command of a hint in a shell.
+pub(crate) fn run_hinted(side: &Side, command: &str) {
+    let command = command.replacen("nicstripe", "$NICSTRIPE", 1);
+    let mut shell = side.command("/bin/sh");
+    shell.args(["-c", &command]);
+    shell.env("NICSTRIPE", env!("CARGO_BIN_EXE_nicstripe"));
+    Process::spawn(shell).finish().expect(0);
+}
+
+#[test]
+fn a_known_key_keeps_its_restrictions_unless_it_is_replaced() {
+    let (side, peer) = (Side::here(), Side::here());
+    let root = side.files().display().to_string();
+    let had = format!("root={root},append-only,exec=\"borg serve *\"");
+    side.trust(&peer, "laptop", &had);
+    let before = fs::read_to_string(side.peers_file()).unwrap();
+    let peers = || fs::read_to_string(side.peers_file()).unwrap();
+    let key = peer.key();
+
+    let outcome = side
+        .run(["trust", "add", &key, "--name", "laptop"])
+        .expect(0);
+    assert!(outcome.stderr.contains("already trusted"), "{outcome}");
+    assert!(!outcome.stderr.contains("was: "), "{outcome}");
+    assert_eq!(peers(), before);
+
+    let refused = side.run(["trust", "add", &key, "--exec", "id"]).expect(2);
+    let refused = refused.error(&["laptop", "root, append-only, exec", "--replace"]);
+    assert_eq!(peers(), before);
+    let hint = refused.labelled("hint: ", &["trust allow laptop --exec id", "--replace"]);
+    let adding = hint.split("to add to its rights: ").nth(1).unwrap();
+    run_hinted(&side, adding.split_once(';').unwrap().0);
+    assert!(
+        peers().starts_with(&format!("{had},exec=id ")),
+        "{}",
+        peers()
+    );
+
+    let outcome = side
+        .run(["trust", "add", &key, "--exec", "id", "--replace"])
+        .expect(0);
+    for part in [
+        "was: may read and add new files in ",
+        "may run \"borg serve *\", may run \"id\"\n",
+        "now: may read, write and replace, may run \"id\"\n",
+    ] {
+        assert!(outcome.stderr.contains(part), "{part}: {outcome}");
+    }
+    assert!(peers().starts_with("exec=id "), "{}", peers());
+    // Only fewer rights.
+    side.run(["trust", "add", &key, "--read-only"]).expect(0);
+    assert!(peers().starts_with("read-only nicstripe"), "{}", peers());
+}
+
+#[test]
+fn rights_of_a_peer_are_changed_and_shown_by_its_name() {
+    let (side, peer) = (Side::here(), Side::here());
+    side.trust(&peer, "laptop", "read-only");
+    let path = side.peers_file().display().to_string();
+    let peers = || fs::read_to_string(side.peers_file()).unwrap();
+    let words = [
+        "trust",
+        "allow",
+        "laptop",
+        "--exec",
+        "borg serve *",
+        "--rate",
+        "5M",
+    ];
+    let outcome = side.run(words).expect(0);
+    for part in [
+        "was: may read\n",
+        "now: may read at up to 5.0 Mbit/s, may run \"borg serve *\"\n",
+        &path,
+    ] {
+        assert!(outcome.stderr.contains(part), "{part}: {outcome}");
+    }
+    let line = "read-only,rate=5000000,exec=\"borg serve *\" nicstripe-ed25519 ";
+    assert!(peers().starts_with(line), "{}", peers());
+    let again = side.run(words).expect(0);
+    assert!(!again.stderr.contains("was: "), "{again}");
+
+    let shown = side.run(["trust", "show", "laptop"]).expect(0).stdout;
+    let key = peer.key().split(' ').take(2).collect::<Vec<_>>().join(" ");
+    for part in [
+        "laptop",
+        &key,
+        "read-only,rate=5000000,exec=",
+        "may read at",
+        &path,
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+
+    for options in [&["--append-only"][..], &["--rate", "6M"]] {
+        let words = [&["trust", "allow", "laptop"][..], options].concat();
+        side.run(&words).expect(2).error(&["--replace"]);
+    }
+    side.run(["trust", "allow", "laptop"])
+        .expect(2)
+        .error(&["--exec"]);
+    for wrong in ["lap", "LAPTOP", "laptop2"] {
+        for words in [
+            &["trust", "show", wrong][..],
+            &["trust", "allow", wrong, "--read-only"],
+        ] {
+            side.run(words).expect(1).error(&[wrong, "expected laptop"]);
+        }
+    }
+    assert!(peers().starts_with(line), "{}", peers());
+    side.run(["trust", "allow", "laptop", "--append-only", "--replace"])
+        .expect(0);
+    assert!(peers().starts_with("append-only nicstripe"), "{}", peers());
+
+    let rights = [
+        "read-only",
+        "append-only",
+        "root",
+        "rate",
+        "no-bench",
+        "no-facts",
+    ];
+    let grants = ["special-modes", "dial", "listen", "exec"];
+    for verb in ["add", "allow", "show"] {
+        let help = side.run(["trust", verb, "--help"]).expect(0).stdout;
+        for right in rights.iter().chain(&grants) {
+            assert!(help.contains(&format!("--{right}")), "{right}: {help}");
+        }
+    }
+}
+
+#[test]
+fn a_new_key_of_a_known_name_has_the_rights_of_the_old_one() {
+    let (side, old, new) = (Side::here(), Side::here(), Side::here());
+    side.trust(&old, "nas", "append-only,no-facts");
+    let add = ["trust", "add", &new.key(), "--name", "nas"];
+    side.run(add).expect(1).error(&["belongs to another key"]);
+    side.run([&add[..], &["--replace"]].concat()).expect(0);
+    let peers = fs::read_to_string(side.peers_file()).unwrap();
+    assert!(
+        peers.starts_with("append-only,no-facts nicstripe"),
+        "{peers}"
+    );
+    assert_eq!(peers.lines().count(), 1, "{peers}");
+}
+
+#[test]
 fn a_list_behind_a_symbolic_link_is_changed_there() {
     let (side, nas, pi) = (Side::here(), Side::here(), Side::here());
     side.trust(&nas, "nas", "");
@@ -234,6 +422,28 @@ fn a_line_that_is_no_key_is_refused() {
         side.run(["trust", "add", line]).expect(2).error(&[]);
     }
     assert!(!side.peers_file().exists());
+}
+
+#[test]
+fn a_key_for_which_anybody_can_sign_is_refused_also_in_the_list() {
+    let pair = Pair::new();
+    for key in [
+        // The neutral point, and y of p + 3.
+        "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        "8P///////////////////////////////////////38=",
+    ] {
+        let line = format!("nicstripe-ed25519 {key} nas2");
+        pair.client
+            .run(["trust", "add", &line])
+            .expect(2)
+            .error(&["the key is weak"]);
+        pair.client
+            .write_guarded(pair.client.peers_file(), &format!("{line}\n"));
+        pair.client
+            .run(["trust", "list"])
+            .expect(5)
+            .error(&["line 1", "the key is weak"]);
+    }
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn a_target_that_is_not_in_the_peers_line_is_refused() {
     outcome
         .expect(5)
         .error(&["localhost:", "not permitted"])
-        .hint(&["dial=localhost:"]);
+        .hint(&["nicstripe trust allow", " --dial localhost:"]);
 }
 
 #[test]

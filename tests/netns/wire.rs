@@ -41,7 +41,7 @@ impl Key {
         let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(der.as_ref())).unwrap();
         let spki = CertificateDer::from([&SPKI_PREFIX, public].concat());
         Self {
-            public: PublicKey::from_bytes(public.try_into().unwrap()),
+            public: PublicKey::from_bytes(public.try_into().unwrap()).unwrap(),
             certified: Arc::new(CertifiedKey::new(vec![spki], signer)),
         }
     }

@@ -118,7 +118,7 @@ _nicstripe_and_peers() {
         cp|ls) end=":" ;;
         bench|dial|exec|forward|links) ;;
         serve) [[ ${COMP_WORDS[2]} == restic && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
-        trust) [[ ${COMP_WORDS[2]} == remove && ${COMP_CWORD} -gt 2 ]] || return ;;
+        trust) [[ ${COMP_WORDS[2]} == @(allow|remove|show) && ${COMP_CWORD} -gt 2 ]] || return ;;
         *) return ;;
     esac
     while IFS= read -r name; do
@@ -158,7 +158,7 @@ for sub in bench dial exec forward links
     complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -f -a "(__nicstripe_peers)" -d 'trusted machine'
 end
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand serve; and __fish_seen_subcommand_from restic" -f -a "(__nicstripe_places)" -d 'trusted machine'
-complete -c nicstripe -n "__fish_nicstripe_using_subcommand trust; and __fish_seen_subcommand_from remove" -f -a "(__nicstripe_peers)" -d 'trusted machine'
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand trust; and __fish_seen_subcommand_from allow remove show" -f -a "(__nicstripe_peers)" -d 'trusted machine'
 "#;
 
 const ZSH: &str = r#"

@@ -261,7 +261,9 @@ nicstripe-send           nicstripe send photos disk.img 7-crossover-violin
 nicstripe-status         nicstripe status
 nicstripe-trust          nicstripe trust list  print the trusted peers and their rights
 nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas
-nicstripe-trust-add      nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only
+nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@pc' --name pc --read-only  grant read access only
+nicstripe-trust-allow    nicstripe trust allow pc --exec 'borg serve *'  let it run a command here
+nicstripe-trust-show     nicstripe trust show pc  print its rights, its key and the file
 nicstripe-trust-list     nicstripe trust list
 nicstripe-trust-remove   nicstripe trust remove nas
 nicstripe-service        nicstripe service install --root /srv/files --user alice

@@ -7,10 +7,12 @@ use nicstripe::invitation::{
     Code, CodeError, INVITATION_PORT, Invitation, InvitationError, InvitationOptions, JoinOptions,
     LONGEST_INVITATION, Purpose,
 };
+use nicstripe::trust::Identity;
 
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::terminal::Terminal,
+    places,
     text::{
         invocation::Invocation,
         quantity::{Limit, parse_time},
@@ -170,6 +172,14 @@ impl CommandError for InvitationError {
             Self::Connect { .. } | Self::NotWaiting { .. } => Some(format!(
                 "`{shows}` must wait there, and TCP port {INVITATION_PORT} be open in its firewall"
             )),
+            Self::Unfinished { .. } => {
+                let home = places::home().ok()?;
+                let own = Identity::load(&home.identity_file()).ok()?.public_key();
+                Some(format!(
+                    "this machine has not stored its key; if that one lists {0} (nicstripe trust list), there: nicstripe trust remove {0}",
+                    own.fingerprint()
+                ))
+            }
             Self::OtherNumber { .. } => Some("the code's number and that host do not belong together: check both".into()),
             Self::OtherPurpose { .. } => Some(
                 "`pair` on one machine goes with `pair CODE` on the other, `receive` with `send FILE... CODE`".into(),

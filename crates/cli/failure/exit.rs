@@ -158,7 +158,7 @@ mod tests {
     fn every_error_of_the_library_has_its_code() {
         let host = || "nas".to_owned();
         let why = || "because".to_owned();
-        let key = PublicKey::from_bytes([7; 32]);
+        let key = PublicKey::from_bytes([7; 32]).unwrap();
         let address = "10.0.0.1:7747".parse().unwrap();
         let digest = Digest([1; 32]);
         let link = || Error::Link {

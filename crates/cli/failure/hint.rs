@@ -17,7 +17,9 @@ use rustix::io::Errno;
 use crate::{
     places,
     text::{
+        granting::allow_command,
         invocation::{Invocation, quoted},
+        shown,
         spelling::nearest,
     },
 };
@@ -47,8 +49,19 @@ pub(super) fn of_thread(error: &io::Error) -> Option<String> {
 /// Hint for an EAGAIN from the kernel when a thread cannot be started.
 const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
 
-fn to_allow(options: &PeerOptions) -> String {
-    format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
+/// Returns the command that gives this machine rights at a daemon, where this machine is known by
+/// its key.
+pub(crate) fn to_allow(host: &str, options: &PeerOptions) -> Option<String> {
+    let own = Identity::load(&places::home().ok()?.identity_file()).ok()?;
+    let (host, which) = (shown(host), own.public_key().fingerprint());
+    Some(match allow_command(&which, options) {
+        Some(command) => format!(
+            "to allow it, on {host} as the daemon's user: {command}; `nicstripe trust show {which}` there prints the peers file"
+        ),
+        None => format!(
+            "{host} must allow it, but its text cannot be shown: nicstripe trust allow --help"
+        ),
+    })
 }
 
 pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
@@ -95,14 +108,14 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             Some("another daemon may be running; to run a second one: --port PORT".into())
         }
         Error::System { source, .. } => of_thread(source),
-        Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
-            Ok(target) => to_allow(&PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() }),
-            Err(error) => error.to_string(),
-        }),
-        Error::Listen { address, code: TargetRefusal::NotAllowed, .. } => Some(match address.parse::<ListenTarget>() {
-            Ok(target) => to_allow(&PeerOptions { listen: vec![target], ..PeerOptions::unrestricted() }),
-            Err(error) => error.to_string(),
-        }),
+        Error::Target { host, target, code: TargetRefusal::NotAllowed, .. } => match target.parse::<DialTarget>() {
+            Ok(target) => to_allow(host, &PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() }),
+            Err(error) => Some(error.to_string()),
+        },
+        Error::Listen { host, address, code: TargetRefusal::NotAllowed, .. } => match address.parse::<ListenTarget>() {
+            Ok(target) => to_allow(host, &PeerOptions { listen: vec![target], ..PeerOptions::unrestricted() }),
+            Err(error) => Some(error.to_string()),
+        },
         Error::Digest { .. } => {
             let state = match invocation.has("--inplace") {
                 true => format!("the target is inconsistent until a rerun: {}", invocation.typed()),
@@ -286,7 +299,7 @@ impl NextStep {
                 "retry when nothing writes to the source; to copy what is read meanwhile: {}",
                 invocation.with_flag("--allow-changing")
             ),
-            Self::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
+            Self::Rights => "rights are set there by nicstripe trust allow, which names the peers file, and by serve options; \
                              append-only forbids replacing and --delete"
                 .to_owned(),
             Self::Room => format!("free space there; received data is kept, the same command resumes: {}", invocation.resuming()),
@@ -372,16 +385,16 @@ mod tests {
 
     #[test]
     fn whoever_is_not_trusted_gets_the_command_that_changes_it() {
-        let key = PublicKey::from_bytes([0; 32]);
+        let key = PublicKey::from_bytes([7; 32]).unwrap();
         let host = || "nas".to_owned();
         let text = hint_of(Error::UntrustedPeer { host: host(), key }).unwrap();
         assert!(
-            text.ends_with("nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas"),
+            text.ends_with("nicstripe trust add 'nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=' --name nas"),
             "{text}"
         );
         let (host, ours) = (host(), key);
         let text = hint_of(Error::Untrusted { host, ours }).unwrap();
-        let start = "on nas: nicstripe trust add 'nicstripe-ed25519 AAAA";
+        let start = "on nas: nicstripe trust add 'nicstripe-ed25519 BwcH";
         assert!(text.starts_with(start), "{text}");
     }
 

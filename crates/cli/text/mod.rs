@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod date;
+pub(crate) mod granting;
 pub(crate) mod invocation;
 pub(crate) mod link_text;
 pub(crate) mod quantity;

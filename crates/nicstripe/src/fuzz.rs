@@ -312,7 +312,10 @@ fn changes(text: &str) {
     let (mut words, mut peers) = (text.split('|'), Peers::default());
     let mut word = || words.next().unwrap_or_default();
     for key in 0..3 {
-        let line = PublicLine::new(PublicKey::from_bytes([key % 2; 32]), word());
+        let line = PublicLine::new(
+            PublicKey::from_bytes([7 + key % 2; 32]).expect("a strong key"),
+            word(),
+        );
         assert_eq!(line.to_string().parse().as_ref(), Ok(&line));
         let name = Some(word()).filter(|name| !name.is_empty());
         let _ = peers.add(&line, name);

@@ -185,7 +185,7 @@ mod tests {
     fn a_copy_that_succeeded_is_described_as_the_schema_says() {
         let mut view = View::default();
         view.apply(&Event::Connected {
-            key: PublicKey::from_bytes([1; 32]),
+            key: PublicKey::from_bytes([1; 32]).unwrap(),
             name: Some("nas".into()),
         });
         let document = document(Ok(report()), &view);

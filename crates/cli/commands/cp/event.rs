@@ -159,14 +159,14 @@ mod tests {
         for (event, name) in [
             (
                 Event::Connected {
-                    key: PublicKey::from_bytes([1; 32]),
+                    key: PublicKey::from_bytes([1; 32]).unwrap(),
                     name: None,
                 },
                 "connected",
             ),
             (
                 Event::Connected {
-                    key: PublicKey::from_bytes([1; 32]),
+                    key: PublicKey::from_bytes([1; 32]).unwrap(),
                     name: Some("nas".into()),
                 },
                 "connected",

@@ -375,7 +375,7 @@ pub(crate) mod tests {
         let mut view = View::default();
         assert_eq!(view.status(), "connecting");
         view.apply(&Event::Connected {
-            key: PublicKey::from_bytes([1; 32]),
+            key: PublicKey::from_bytes([1; 32]).unwrap(),
             name: None,
         });
         assert_eq!(view.status(), "connected, opening the file");

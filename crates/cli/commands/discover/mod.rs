@@ -151,7 +151,7 @@ pub(crate) mod tests {
     /// name.
     pub(crate) fn answer_of(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
         DiscoveredPeer {
-            key: PublicKey::from_bytes([key; 32]),
+            key: PublicKey::from_bytes([key; 32]).unwrap(),
             trusted: name.is_some(),
             name: name.map(str::to_owned),
             host_hint: "x".into(),

@@ -10,7 +10,7 @@ use nicstripe::{Client, Error, FailCode, trust::ExecRule};
 
 use crate::{
     connect::{arguments::ConnectArgs, place::Place, setup::Needs},
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{CommandError, Failure, exit::Exit, hint::to_allow},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
     text::invocation::Invocation,
@@ -188,7 +188,7 @@ impl CommandError for ExecError {
     }
 
     fn hint(&self, _: &Invocation) -> Option<String> {
-        let Self::Refused { rule, text, .. } = self else {
+        let Self::Refused { host, rule, text } = self else {
             return None;
         };
         let rule: ExecRule = rule.parse().ok()?;
@@ -196,9 +196,8 @@ impl CommandError for ExecError {
             exec: vec![rule],
             ..nicstripe::trust::PeerOptions::unrestricted()
         };
-        text.contains("exec=").then(|| {
-            format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
-        })
+        let is_about_rules = text.contains("exec=");
+        is_about_rules.then(|| to_allow(host, &options)).flatten()
     }
 }
 

@@ -2,21 +2,30 @@
 
 mod list;
 pub(crate) mod reader;
+pub(crate) mod rights;
+
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use nicstripe::{
     BitRate,
     trust::{
         Access, Added, DialTarget, Identity, LineError, Peer, PeerName, PeerOptions, Peers,
-        PublicKey, PublicLine,
+        PeersError, PublicKey, PublicLine,
     },
 };
 
+use self::rights::{Rights, RightsArgs};
 use crate::{
     failure::{CommandError, Failure, Fault, exit::Exit},
     output::{stdout, terminal::Terminal},
     places,
-    text::invocation::quoted,
+    text::{
+        granting::{allow_command, command, options_giving},
+        invocation::{Invocation, quoted},
+        shown,
+        table::left_aligned,
+    },
 };
 
 /// Manage trusted peers: only listed keys are accepted, as client and as daemon
@@ -30,11 +39,9 @@ pub(crate) struct Trust {
 enum Action {
     /// Trust a machine's key
     ///
-    /// Takes effect at once, without a restart of the daemon. Options before the key, separated by
-    /// commas, restrict the rights of that machine here: read-only, append-only, root=DIR,
-    /// rate=RATE (bits per second, with K, M or G), no-bench, no-facts, special-modes. dial=HOST:PORT lets it
-    /// connect to that service from here (nicstripe dial), listen=PORT listen here (nicstripe forward
-    /// -R); both may be repeated.
+    /// Takes effect at once, without a restart of the daemon. The line gives no rights: without
+    /// options here, the machine may read, write and replace files in the daemon's directory, and
+    /// nothing else.
     Add {
         /// Output of `nicstripe key` on the other machine, as one argument or several
         #[arg(required = true, value_name = "LINE")]
@@ -44,9 +51,40 @@ enum Action {
         #[arg(long)]
         name: Option<String>,
 
-        /// Replace the key that has this name, for a machine whose key has changed; its rights stay
-        #[arg(long, requires = "name")]
+        /// Replace the key that has this name, for a machine whose key has changed; its rights stay.
+        /// Or set the rights of a trusted key, also if it loses restrictions
+        #[arg(long)]
         replace: bool,
+
+        #[command(flatten)]
+        rights: RightsArgs,
+    },
+    /// Change the rights of a trusted peer
+    ///
+    /// Adds to its rights, and prints what it was and is allowed. Takes effect at once for new
+    /// connections, and within 3 s for running sessions that lose a right.
+    Allow {
+        /// Name, key or fingerprint of the peer
+        #[arg(value_name = "NAME")]
+        which: String,
+
+        /// Set exactly these rights, also if the peer loses restrictions; without any, those of a
+        /// line without options
+        #[arg(long)]
+        replace: bool,
+
+        #[command(flatten)]
+        rights: RightsArgs,
+    },
+    /// Print a trusted peer's rights, its key and the file that has them
+    ///
+    /// The options are those of the peers file. `nicstripe trust allow` changes them: --read-only,
+    /// --append-only, --root DIR, --rate RATE, --no-bench, --no-facts, --special-modes, --dial
+    /// TARGET, --listen TARGET, --exec COMMAND.
+    Show {
+        /// Name, key or fingerprint of the peer
+        #[arg(value_name = "NAME")]
+        which: String,
     },
     /// Print the trusted peers, one per line: name, fingerprint, rights, when and from where they
     /// were last seen, key
@@ -80,31 +118,33 @@ impl Trust {
                 line,
                 name,
                 replace,
+                rights,
             } => {
-                let (line, mut options) = parse_line(&line.join(" "))?;
+                let line = parse_line(&line.join(" "), name.as_deref())?;
                 refuse_own_key(&line.key)?;
                 if let Some(name) = &name {
                     check_name(name)?;
                 }
-                let (added, peer) = Peers::edit(&path, |peers| {
-                    let earlier = name
-                        .as_deref()
-                        .and_then(|name| peers.by_name(name))
-                        .cloned();
-                    if let Some(earlier) = earlier.filter(|peer| replace && peer.key != line.key) {
-                        peers.remove(&earlier.key.to_string())?;
-                        if options == PeerOptions::unrestricted() {
-                            options = earlier.options;
-                        }
-                    }
-                    let added = peers.add(&line, name.as_deref())?;
-                    if options != PeerOptions::unrestricted() {
-                        peers.set_options(&line.key, options)?;
-                    }
-                    Ok((added, peers.find(&line.key).cloned()))
-                })?;
-                terminal.say(describe(&added, &line.key, peer.as_ref()));
+                add(&path, &line, name.as_deref(), &rights.given()?, replace)?.tell(terminal);
                 reader::tell(&path, terminal);
+            }
+            Action::Allow {
+                which,
+                replace,
+                rights,
+            } => {
+                let rights = rights.given()?;
+                if rights.is_none() && !replace {
+                    return Err(TrustError::NoRights.into());
+                }
+                allow(&path, &which, &rights, replace)?.tell(terminal);
+                reader::tell(&path, terminal);
+            }
+            Action::Show { which } => {
+                let peers = Peers::load(&path)?;
+                show(find(&peers, &which)?, &path)
+                    .into_iter()
+                    .try_for_each(stdout::line)?;
             }
             Action::List { names: true, .. } => {
                 Peers::load(&path)?
@@ -125,6 +165,262 @@ impl Trust {
         }
         Ok(())
     }
+}
+
+/// Peer as the list has it, and what a command changed.
+struct Changed {
+    added: Option<Added>,
+    peer: Peer,
+    /// Rights that it had, or that the key had which it replaces; `None` for a new peer.
+    had: Option<PeerOptions>,
+}
+
+impl Changed {
+    fn tell(&self, terminal: &Terminal) {
+        let Self { added, peer, had } = self;
+        let (name, key) = (name_of(peer), peer.key.fingerprint());
+        let had = had.as_ref().filter(|had| **had != peer.options);
+        let is = rights(&peer.options);
+        terminal.say(match (added, had) {
+            (Some(Added::New), _) => format!("trusted {name} ({key}); it {is}"),
+            (Some(Added::Renamed { from }), _) => {
+                format!(
+                    "renamed {} ({key}) to {name}; it {is}",
+                    shown_name(from.as_ref())
+                )
+            }
+            (_, Some(_)) => format!("changed the rights of {name} ({key})"),
+            (Some(Added::Unchanged), _) => format!("{name} ({key}) is already trusted; it {is}"),
+            (None, _) => format!("{name} ({key}) has these rights already; it {is}"),
+        });
+        if let Some(had) = had {
+            tell_change(had, &peer.options, terminal);
+        }
+    }
+}
+
+/// Prints the rights of a peer before and after a change.
+pub(crate) fn tell_change(had: &PeerOptions, has: &PeerOptions, terminal: &Terminal) {
+    terminal.say(format_args!("was: {}", rights(had)));
+    terminal.say(format_args!("now: {}", rights(has)));
+}
+
+/// Adds a key to the list with rights from this command's own options. A known key keeps its own
+/// without any, and loses a restriction only by `replace`.
+fn add(
+    path: &Path,
+    line: &PublicLine,
+    name: Option<&str>,
+    rights: &Rights,
+    replace: bool,
+) -> Result<Changed, Failure> {
+    let changed = Peers::edit(path, |peers| {
+        let of_name = name.and_then(|name| peers.by_name(name));
+        let replaced = of_name
+            .filter(|peer| replace && peer.key != line.key)
+            .cloned();
+        let known = peers.find(&line.key).or(replaced.as_ref()).cloned();
+        let had = known.as_ref().map(|known| known.options.clone());
+        let options = match &had {
+            Some(had) if rights.is_none() => had.clone(),
+            _ => rights.alone(),
+        };
+        let loosened = had.as_ref().map(|had| had.loosened_by(&options));
+        match (loosened, known) {
+            (Some(loosened), Some(peer)) if !replace && !loosened.is_empty() => {
+                return Ok(Err(TrustError::looser(&peer, loosened, Some(rights))));
+            }
+            _ => {}
+        }
+        if let Some(replaced) = replaced {
+            peers.remove(&replaced.key.to_string())?;
+        }
+        let added = peers.add(line, name)?;
+        peers.set_options(&line.key, options)?;
+        found(peers, &line.key).map(|peer| {
+            Ok(Changed {
+                added: Some(added),
+                peer,
+                had,
+            })
+        })
+    })?;
+    Ok(changed?)
+}
+
+/// Adds rights to those of a peer, or sets them with `replace`.
+fn allow(path: &Path, which: &str, rights: &Rights, replace: bool) -> Result<Changed, Failure> {
+    let changed = Peers::edit(path, |peers| {
+        let peer = match find(peers, which) {
+            Ok(peer) => peer.clone(),
+            Err(error) => return Ok(Err(error)),
+        };
+        let options = match replace {
+            true => rights.alone(),
+            false => match rights.added_to(&peer.options) {
+                Ok(options) => options,
+                Err(loosened) => return Ok(Err(TrustError::looser(&peer, loosened, None))),
+            },
+        };
+        peers.set_options(&peer.key, options)?;
+        found(peers, &peer.key).map(|changed| {
+            Ok(Changed {
+                added: None,
+                peer: changed,
+                had: Some(peer.options),
+            })
+        })
+    })?;
+    Ok(changed?)
+}
+
+/// Returns the peer of a key that was just stored.
+fn found(peers: &Peers, key: &PublicKey) -> Result<Peer, PeersError> {
+    let unknown = || PeersError::Unknown {
+        text: key.to_string(),
+    };
+    peers.find(key).cloned().ok_or_else(unknown)
+}
+
+/// Returns the peer with exactly this name, key or fingerprint.
+fn find<'a>(peers: &'a Peers, which: &str) -> Result<&'a Peer, TrustError> {
+    let of_key = |peer: &&Peer| peer.key.fingerprint() == which || peer.key.to_string() == which;
+    let mut of_key = peers.iter().filter(of_key);
+    let by_key = of_key.next().filter(|_| of_key.next().is_none());
+    peers.by_name(which).or(by_key).ok_or_else(|| {
+        let names: Vec<String> = peers.iter().map(name_of).collect();
+        TrustError::Unknown {
+            which: which.to_owned(),
+            known: match names.is_empty() {
+                true => "there are none yet".to_owned(),
+                false => format!("expected {}", names.join(", ")),
+            },
+        }
+    })
+}
+
+/// Returns the lines about a peer.
+fn show(peer: &Peer, path: &Path) -> Vec<String> {
+    let options = peer.options.to_string();
+    let options = match options.is_empty() {
+        true => "none".to_owned(),
+        false => options,
+    };
+    let rows = [
+        ("name", name_of(peer)),
+        ("key", peer.key.to_string()),
+        ("fingerprint", peer.key.fingerprint()),
+        ("options", options),
+        ("rights", rights(&peer.options)),
+        ("file", shown(path)),
+    ];
+    left_aligned(&rows.map(|(what, value)| vec![what.to_owned(), value]))
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrustError {
+    /// The line would give rights or restrict them, and another machine wrote it.
+    #[error(
+        "the line has the options {}: expected only {} KEY and a name, because the other machine does not choose its rights",
+        shown(options.to_string()),
+        PublicKey::KIND
+    )]
+    Options {
+        options: Box<PeerOptions>,
+        line: PublicLine,
+        /// Name as typed.
+        name: Option<String>,
+    },
+    /// A trusted peer would lose a restriction, or a key that is added again would get more.
+    #[error("{name} is already trusted, with other rights, and would lose or relax {}: expected --replace", loosened.join(", "))]
+    Looser {
+        name: String,
+        /// Options of the peers file.
+        loosened: Vec<&'static str>,
+        /// Command that adds to the rights.
+        adding: Option<String>,
+    },
+    /// A trusted peer would lose a restriction by pairing again.
+    #[error("{name} is already trusted, and would lose or relax {}: pairing only adds rights", loosened.join(", "))]
+    Paired {
+        name: String,
+        loosened: Vec<&'static str>,
+        /// Command that sets the rights.
+        setting: Option<String>,
+    },
+    #[error("no peer {which:?}: {known}")]
+    Unknown { which: String, known: String },
+    #[error("no right is given: expected {}, or --replace", rights::OPTIONS)]
+    NoRights,
+}
+
+impl TrustError {
+    fn looser(peer: &Peer, loosened: Vec<&'static str>, rights: Option<&Rights>) -> Self {
+        Self::Looser {
+            name: name_of(peer),
+            loosened,
+            adding: rights.and_then(|rights| allow_command(&handle_of(peer), &rights.alone())),
+        }
+    }
+
+    pub(crate) fn by_pairing(peer: &Peer, loosened: Vec<&'static str>, rights: &Rights) -> Self {
+        let setting = allow_command(&handle_of(peer), &rights.alone());
+        Self::Paired {
+            name: name_of(peer),
+            loosened,
+            setting: setting.map(|command| format!("{command} --replace")),
+        }
+    }
+}
+
+impl CommandError for TrustError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Unknown { .. } => Exit::Failed,
+            Self::Paired { .. } => Exit::Refused,
+            _ => Exit::Usage,
+        }
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        match self {
+            Self::Options {
+                options,
+                line,
+                name,
+            } => {
+                let mut words = vec!["nicstripe".into(), "trust".into(), "add".into()];
+                words.push(line.to_string());
+                let name = name.iter().map(|name| format!("--name={name}"));
+                words.extend(name.chain(options_giving(options)));
+                Some(match command(&words) {
+                    Some(command) => format!("only if you want that machine to have these rights here: {command}"),
+                    None => "its options have characters that cannot be shown: give rights by the options of nicstripe trust add --help".to_owned(),
+                })
+            }
+            Self::Looser { adding, .. } => {
+                let typed = invocation.typed();
+                let adding = adding.iter();
+                let adding = adding.map(|command| format!("to add to its rights: {command}; "));
+                Some(format!(
+                    "{}to set exactly these: {typed} --replace",
+                    adding.collect::<String>()
+                ))
+            }
+            Self::Paired { setting, .. } => setting
+                .as_ref()
+                .map(|command| format!("to set exactly these: {command}")),
+            Self::Unknown { .. } => Some("list the trusted peers: nicstripe trust list".to_owned()),
+            Self::NoRights => None,
+        }
+    }
+}
+
+/// Returns the text by which a command names a peer.
+fn handle_of(peer: &Peer) -> String {
+    let name = peer.name.as_ref().map(|name| name.as_str());
+    let name = name.filter(|name| !name.starts_with('-'));
+    name.map_or_else(|| peer.key.fingerprint(), str::to_owned)
 }
 
 /// Returns a peer's name if a shell needs no quotes for it. The name may come from the peer's own
@@ -183,32 +479,22 @@ impl CommandError for LineError {
     }
 }
 
-/// Parses the output of `nicstripe key`, optionally with options before it as in the peers file.
-fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
+/// Parses the output of `nicstripe key`. Rejects options before it: whoever wrote the line would
+/// choose rights here.
+fn parse_line(text: &str, name: Option<&str>) -> Result<PublicLine, Failure> {
     let text = text.trim();
     let has_options = !text.starts_with(PublicKey::KIND) && text.contains(PublicKey::KIND);
     if !has_options {
-        return Ok((text.parse()?, PeerOptions::unrestricted()));
+        return Ok(text.parse().map_err(LineError::Key)?);
     }
     let peer: Peer = text.parse()?;
     let comment = peer.name.as_ref().map_or("", |name| name.as_str());
-    Ok((PublicLine::new(peer.key, comment), peer.options))
-}
-
-fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
-    let name = shown_name(peer.and_then(|peer| peer.name.as_ref()));
-    let rights = peer.map_or_else(String::new, |peer| {
-        format!("; it {}", rights(&peer.options))
-    });
-    let fingerprint = key.fingerprint();
-    match added {
-        Added::New => format!("trusted {name} ({fingerprint}){rights}"),
-        Added::Renamed { from } => {
-            let from = shown_name(from.as_ref());
-            format!("renamed {from} ({fingerprint}) to {name}{rights}")
-        }
-        Added::Unchanged => format!("{name} ({fingerprint}) is already trusted{rights}"),
+    Err(TrustError::Options {
+        options: Box::new(peer.options),
+        line: PublicLine::new(peer.key, comment),
+        name: name.map(str::to_owned),
     }
+    .into())
 }
 
 /// Returns the peer's name, or a dash if it has none.
@@ -236,6 +522,11 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
     if options.special_modes {
         text.push_str(", with special modes");
     }
+    for (is_denied, what) in [(options.no_bench, "bench"), (options.no_facts, "facts")] {
+        if is_denied {
+            text.push_str(&format!(", no {what}"));
+        }
+    }
     if !options.dial.is_empty() {
         let targets: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
         text.push_str(&format!(", may connect to {}", targets.join(" and ")));
@@ -261,18 +552,10 @@ mod tests {
     const KEY: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
     #[test]
-    fn a_line_may_carry_a_comment_or_options() {
-        let (line, options) = parse_line(&format!(" {KEY} me@laptop ")).unwrap();
-        assert_eq!(
-            (line.comment.as_deref(), options),
-            (Some("me@laptop"), PeerOptions::unrestricted())
-        );
-        let (line, options) = parse_line(&format!("read-only,root=/srv {KEY} nas")).unwrap();
-        assert_eq!(
-            (line.comment.as_deref(), options.access),
-            (Some("nas"), Access::ReadOnly)
-        );
-        let error = parse_line("ssh-ed25519 AAAA").unwrap_err().to_string();
+    fn a_line_may_carry_a_comment_and_no_options() {
+        let line = parse_line(&format!(" {KEY} me@laptop "), None).unwrap();
+        assert_eq!(line.comment.as_deref(), Some("me@laptop"));
+        let error = parse_line("ssh-ed25519 AAAA", None).unwrap_err().one_line();
         assert!(
             error.contains("begins with \"nicstripe-ed25519\""),
             "{error}"
@@ -283,7 +566,11 @@ mod tests {
             "read-olny AAAA",
             "nicstripe-ed25519",
         ] {
-            assert!(parse_line(wrong).is_err(), "{wrong}");
+            assert!(parse_line(wrong, None).is_err(), "{wrong}");
+        }
+        for options in ["exec=*", "root=/srv,read-only", "dial=a:1", "no-bench"] {
+            let error = parse_line(&format!("{options} {KEY} nas"), None).unwrap_err();
+            assert!(error.one_line().contains(options), "{error}");
         }
     }
 
@@ -306,6 +593,10 @@ mod tests {
         assert_eq!(
             said("read-only,dial=localhost:22,dial=web:80"),
             "may read, may connect to localhost:22 and web:80"
+        );
+        assert_eq!(
+            said("read-only,no-bench,no-facts"),
+            "may read, no bench, no facts"
         );
         assert_eq!(
             said("read-only,listen=8080,listen=unix:/run/x"),

@@ -13,6 +13,7 @@ use std::{
 use super::{outcome::Outcome, process::Process, program::program};
 use crate::content::{digest, is_same};
 
+use nicstripe::trust::{Peers, PublicLine};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -142,9 +143,16 @@ impl Side {
     /// Adds the key of another side to the peers file. `options` are the rights of the other side;
     /// may be empty.
     pub fn trust(&self, other: &Self, name: &str, options: &str) {
-        let line = format!("{options} {}", other.key());
-        self.run(["trust", "add", line.trim(), "--name", name])
-            .expect(0);
+        let line = other.key();
+        self.run(["trust", "add", &line, "--name", name]).expect(0);
+        if !options.is_empty() {
+            let line: PublicLine = line.parse().unwrap();
+            let options = options.parse().unwrap();
+            Peers::edit(&self.peers_file(), |peers| {
+                peers.set_options(&line.key, options)
+            })
+            .unwrap();
+        }
     }
 
     /// Panics unless a file has the expected content and the JSON report has the matching digest.

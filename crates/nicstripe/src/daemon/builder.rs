@@ -479,7 +479,9 @@ impl DaemonBuilder {
             ending: CancellationToken::new(),
             executor: self.executor,
             routes: self.routes,
-            resume_as: self.resume_as.map(PublicKey::from_bytes),
+            resume_as: self
+                .resume_as
+                .and_then(|tag| PublicKey::from_bytes(tag).ok()),
             inbox: self.inbox.map(Inbox::new),
             seen: Arc::new(Seen::new(self.sightings)),
         };

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn key(number: u8) -> PublicKey {
-        PublicKey::from_bytes([number; 32])
+        PublicKey::from_bytes([number; 32]).unwrap()
     }
 
     #[test]

@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn key(number: u8) -> PublicKey {
-        PublicKey::from_bytes([number; 32])
+        PublicKey::from_bytes([number; 32]).unwrap()
     }
 
     fn pass(gate: &Gate, millis: u64) {

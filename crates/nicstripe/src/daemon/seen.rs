@@ -88,7 +88,7 @@ mod tests {
         let path = folder.path().join("sightings");
         let seen = Arc::new(Seen::new(Some(Sightings::at(&path))));
         let note = |key: u8| {
-            let key = PublicKey::from_bytes([key; 32]);
+            let key = PublicKey::from_bytes([key; 32]).unwrap();
             seen.note(Sighting::now(key, "10.0.0.1".parse().unwrap(), "eth1"));
         };
         let lock = lock_folder_of(&path).unwrap();
@@ -114,7 +114,7 @@ mod tests {
         let mut state = Sighted::default();
         let begun = Instant::now();
         let pass = |state: &mut Sighted, key: u8, after: u64| {
-            let key = PublicKey::from_bytes([key; 32]);
+            let key = PublicKey::from_bytes([key; 32]).unwrap();
             let sighting = Sighting::now(key, "10.0.0.1".parse().unwrap(), "eth1");
             state.pass(sighting, begun + Duration::from_secs(after))
         };

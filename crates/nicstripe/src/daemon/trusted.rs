@@ -186,13 +186,13 @@ mod tests {
     fn file() -> (tempfile::TempDir, PeersFile) {
         let folder = private_folder();
         let path = folder.path().join("peers");
-        let line = PublicLine::new(PublicKey::from_bytes(KEY), "nas");
+        let line = PublicLine::new(PublicKey::from_bytes(KEY).unwrap(), "nas");
         Peers::edit(&path, |peers| peers.add(&line, None)).unwrap();
         (folder, PeersFile::new(path))
     }
 
     fn trusts(peers: Option<Arc<Peers>>) -> bool {
-        peers.is_some_and(|peers| peers.find(&PublicKey::from_bytes(KEY)).is_some())
+        peers.is_some_and(|peers| peers.find(&PublicKey::from_bytes(KEY).unwrap()).is_some())
     }
 
     fn fails(path: &Path) -> Result<Peers, PeersError> {

@@ -129,7 +129,7 @@ impl Call {
         let homes = reply.homes.into_iter().map(|bootstrap::Path(home)| home);
         Ok(Introduction {
             identity: self.identity,
-            key: PublicKey::from_bytes(reply.key),
+            key: PublicKey::from_bytes(reply.key).map_err(|_| BootstrapError::Malformed)?,
             port: reply.port,
             interfaces: reply.interfaces,
             reached: reply.reached,
@@ -309,7 +309,8 @@ impl Called {
     /// No key can be generated.
     pub fn daemon(&self, rights: PeerOptions) -> Result<(DaemonBuilder, PublicKey), Error> {
         let identity = Identity::generate().map_err(|error| Error::failed("make a key", error))?;
-        let key = PublicKey::from_bytes(self.0.key);
+        let odd_key = |error| Error::failed("accept the client", error);
+        let key = PublicKey::from_bytes(self.0.key).map_err(odd_key)?;
         let mut peers = Peers::default();
         let odd = |error| Error::failed("accept the client", error);
         peers

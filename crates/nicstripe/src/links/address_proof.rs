@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_key_has_few_datagrams_sent() {
         let (now, budgets) = (Instant::now(), Budgets::default());
-        let [key, other] = [1, 2].map(|number| PublicKey::from_bytes([number; 32]));
+        let [key, other] = [1, 2].map(|number| PublicKey::from_bytes([number; 32]).unwrap());
         let taken = |key, at| (0..1000).filter(|_| budgets.take(key, at)).count();
         assert_eq!(
             (taken(key, now), taken(other, now)),

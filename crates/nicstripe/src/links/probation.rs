@@ -169,7 +169,7 @@ mod tests {
         (
             Instant::now(),
             Probations::default(),
-            PublicKey::from_bytes([1; 32]),
+            PublicKey::from_bytes([1; 32]).unwrap(),
             (ADDRESS, "eth2".into()),
         )
     }
@@ -199,7 +199,7 @@ mod tests {
             assert!(!probations.holds_back(key, &way, now));
         }
         let others = [
-            (PublicKey::from_bytes([2; 32]), way.clone()),
+            (PublicKey::from_bytes([2; 32]).unwrap(), way.clone()),
             (key, (ADDRESS, "eth1".into())),
             (key, ([10, 9, 0, 13].into(), way.1.clone())),
         ];
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(begin(key, start + PROBATION), 0);
         assert_eq!(probations.0.lock()[&key].len(), MOST_PROBATIONS);
         assert_eq!(
-            begin(PublicKey::from_bytes([2; 32]), start),
+            begin(PublicKey::from_bytes([2; 32]).unwrap(), start),
             MOST_PROBATIONS,
             "another key's"
         );

@@ -15,7 +15,7 @@ fn name(text: &str) -> Name {
 fn request<'a>(name: &'a Name, origin: u8, size: u64) -> PartRequest<'a> {
     PartRequest {
         name,
-        peer: PublicKey::from_bytes([7; 32]),
+        peer: PublicKey::from_bytes([7; 32]).unwrap(),
         size: Some(size),
         origin: [origin; 32],
         replace: false,
@@ -84,7 +84,7 @@ fn a_part_is_gone_on_with_where_it_is_of_the_same_origin_alone() {
         .unwrap();
     assert_eq!(have, []);
     let other = PartRequest {
-        peer: PublicKey::from_bytes([8; 32]),
+        peer: PublicKey::from_bytes([8; 32]).unwrap(),
         ..request(&target, 1, 10)
     };
     assert_eq!(storage.begin(&other).unwrap().1, []);

@@ -147,9 +147,9 @@ mod tests {
     use crate::trust::file::private_folder;
 
     fn key(number: u16) -> PublicKey {
-        let mut bytes = [0; 32];
+        let mut bytes = [7; 32];
         bytes[..2].copy_from_slice(&number.to_be_bytes());
-        PublicKey::from_bytes(bytes)
+        PublicKey::from_bytes(bytes).unwrap()
     }
 
     fn seen(text: &str) -> SeenAt {

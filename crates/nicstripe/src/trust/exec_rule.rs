@@ -4,7 +4,10 @@ use std::{fmt, str::FromStr};
 
 use nicstripe_proto::name::escaped;
 
-use super::{key::shorten, peer::LineError};
+use super::{
+    key::{is_hidden, shorten},
+    peer::LineError,
+};
 
 /// Command that a peer may run, with exactly these arguments: `exec="zfs recv -s tank/b"`. A last
 /// argument `*` stands for any further arguments: `exec="borg serve *"`. `exec=*` permits every
@@ -47,6 +50,14 @@ impl ExecRule {
         is_long_enough && pairs.all(|(own, word)| own.as_bytes() == word.as_ref())
     }
 
+    /// Returns true if this rule permits every command that `other` permits.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match self.is_open {
+            true => other.words.starts_with(&self.words),
+            false => self == other,
+        }
+    }
+
     /// Returns a command as text from which [`ExecRule`] makes the same words, unless they are not
     /// UTF-8. Escaped for display.
     pub fn shown(words: &[impl AsRef<[u8]>]) -> String {
@@ -74,7 +85,8 @@ impl FromStr for ExecRule {
         };
         let mut words = shell_words::split(text).map_err(|_| wrong())?;
         let is_open = words.pop_if(|last| last == ANY).is_some();
-        let is_bad = |word: &String| word == ANY || word.contains('\0');
+        // A line of the peers file may hold a tab, and no other control character.
+        let is_bad = |word: &String| word == ANY || word.contains(|c| is_hidden(c) && c != '\t');
         let has_program = match words.first() {
             Some(program) => !program.is_empty(),
             None => is_open,
@@ -131,7 +143,16 @@ mod tests {
                 "{text}"
             );
         }
-        for wrong in ["", "* x", "a * b", "\"", "'a", "'' b"] {
+        for wrong in [
+            "",
+            "* x",
+            "a * b",
+            "\"",
+            "'a",
+            "'' b",
+            "'a\nb'",
+            "a \u{202e}",
+        ] {
             assert!(wrong.parse::<ExecRule>().is_err(), "{wrong}");
         }
     }

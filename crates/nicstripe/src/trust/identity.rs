@@ -116,8 +116,9 @@ impl Identity {
             .public_key()
             .as_ref()
             .try_into()
-            .map(PublicKey::from_bytes)
-            .map_err(|_| malformed())?;
+            .ok()
+            .and_then(|bytes| PublicKey::from_bytes(bytes).ok())
+            .ok_or_else(malformed)?;
         let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).map_err(|_| malformed())?;
         let spki = CertificateDer::from(public.to_spki().to_vec());
         Ok(Self {

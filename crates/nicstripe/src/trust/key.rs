@@ -18,10 +18,11 @@ impl PublicKey {
     /// Returns the shell command that adds this key as `name` to the peers file of another machine.
     ///
     /// ```
-    /// let key = nicstripe::trust::PublicKey::from_bytes([0; 32]);
+    /// let key = nicstripe::trust::PublicKey::from_bytes([7; 32])?;
     /// let command = "nicstripe trust add \
-    ///     'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas";
+    ///     'nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=' --name nas";
     /// assert_eq!(key.trust_command("nas"), command);
+    /// # Ok::<(), nicstripe::trust::KeyError>(())
     /// ```
     pub fn trust_command(&self, name: &str) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%".contains(c);
@@ -38,8 +39,16 @@ impl PublicKey {
 
     /// Creates a key from its 32-byte encoding (RFC 8032). Bytes that are not a point of the curve
     /// fail at the first signature check.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Weak`] for the points of small order, for which signatures exist that nobody has
+    /// a private key for, and for encodings that are not canonical: one key would have two texts.
+    pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, KeyError> {
+        match has_small_order(&bytes) || !is_canonical(&bytes) {
+            true => Err(KeyError::Weak),
+            false => Ok(Self(bytes)),
+        }
     }
 
     /// Returns the 32-byte encoding of the key (RFC 8032).
@@ -56,9 +65,10 @@ impl PublicKey {
     ///
     /// ```
     /// assert_eq!(
-    ///     nicstripe::trust::PublicKey::from_bytes([7; 32]).fingerprint(),
+    ///     nicstripe::trust::PublicKey::from_bytes([7; 32])?.fingerprint(),
     ///     "BwcH-BwcH-BwcH"
     /// );
+    /// # Ok::<(), nicstripe::trust::KeyError>(())
     /// ```
     pub fn fingerprint(&self) -> String {
         let text = STANDARD
@@ -76,10 +86,11 @@ impl PublicKey {
         spki
     }
 
-    /// Parses the output of [`PublicKey::to_spki`]; returns `None` for other key types and other
-    /// encodings.
+    /// Parses the output of [`PublicKey::to_spki`]; returns `None` for other key types, other
+    /// encodings and weak keys.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<Self> {
-        spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok().map(Self)
+        let bytes = spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?;
+        Self::from_bytes(bytes).ok()
     }
 
     /// Parses the second word of a key's text form, the base64 of the 32 bytes.
@@ -88,7 +99,7 @@ impl PublicKey {
             text: shorten(text),
         };
         let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
-        bytes.try_into().map(Self).map_err(|_| wrong())
+        Self::from_bytes(bytes.try_into().map_err(|_| wrong())?)
     }
 }
 
@@ -135,11 +146,12 @@ impl PublicLine {
     ///
     /// ```
     /// use nicstripe::trust::{PublicKey, PublicLine};
-    /// let line = PublicLine::new(PublicKey::from_bytes([7; 32]), "laptop");
+    /// let line = PublicLine::new(PublicKey::from_bytes([7; 32])?, "laptop");
     /// assert_eq!(
     ///     line.to_string(),
     ///     "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop"
     /// );
+    /// # Ok::<(), nicstripe::trust::KeyError>(())
     /// ```
     pub fn new(key: PublicKey, comment: &str) -> Self {
         let clean: String = comment
@@ -159,8 +171,9 @@ impl PublicLine {
     ///
     /// ```
     /// use nicstripe::trust::{PublicKey, PublicLine};
-    /// let line = PublicLine::with_host_name(PublicKey::from_bytes([7; 32]), Some("me"));
+    /// let line = PublicLine::with_host_name(PublicKey::from_bytes([7; 32])?, Some("me"));
     /// println!("{line}");
+    /// # Ok::<(), nicstripe::trust::KeyError>(())
     /// ```
     #[cfg(unix)]
     pub fn with_host_name(key: PublicKey, user: Option<&str>) -> Self {
@@ -227,6 +240,9 @@ pub enum KeyError {
         /// Second word of the text, shortened and escaped.
         text: String,
     },
+    /// The key is a point of small order, or its encoding is not canonical.
+    #[error("the key is weak: expected one that `nicstripe key` has made")]
+    Weak,
     /// Unexpected text follows the key.
     #[error("unexpected \"{text}\" after the key")]
     Trailing {
@@ -242,6 +258,47 @@ pub enum KeyError {
         text: String,
     },
 }
+
+/// Returns true if the key is a point of order 1, 2, 4 or 8, with either sign.
+fn has_small_order(key: &[u8; 32]) -> bool {
+    let mut y = *key;
+    y[31] &= !SIGN;
+    SMALL_ORDER.contains(&y)
+}
+
+/// Returns true if y is less than the prime 2^255 - 19 (RFC 8032, section 5.1.3).
+fn is_canonical(key: &[u8; 32]) -> bool {
+    let is_above = key[0] >= 0xed && key[1..31].iter().all(|byte| *byte == 0xff);
+    !(is_above && key[31] | SIGN == 0xff)
+}
+
+/// Bit of the last byte with the sign of x.
+const SIGN: u8 = 0x80;
+
+/// y of the points of order 4, 1, 2, 8 and 8, little-endian. Their multiples by 8 are the neutral
+/// point.
+const SMALL_ORDER: [[u8; 32]; 5] = [
+    [0; 32],
+    [
+        1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0,
+    ],
+    [
+        0xec, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0x7f,
+    ],
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
+        0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53,
+        0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67,
+        0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac,
+        0x03, 0x7a,
+    ],
+];
 
 /// Returns true if a terminal does not show `c` as itself: control characters and bidirectional
 /// controls (Unicode TR 9).
@@ -283,7 +340,7 @@ mod tests {
     const LINE: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
     fn key() -> PublicKey {
-        PublicKey::from_bytes(std::array::from_fn(|i| i as u8))
+        PublicKey::from_bytes(std::array::from_fn(|i| i as u8)).unwrap()
     }
 
     #[test]
@@ -316,6 +373,32 @@ mod tests {
         assert!(said(&LINE.replace("h8=", "h9=")).contains("is not a key"));
         assert!(said("\u{1b}[31m\u{202e}").contains("\\u{1b}[31m\\u{202e}"));
         assert!(format!("{LINE} a\u{7}b").parse::<PublicLine>().is_err());
+    }
+
+    #[test]
+    fn points_of_small_order_and_encodings_that_are_not_canonical_are_refused() {
+        let p = |above: u8, sign: u8| {
+            let mut bytes = [0xff; 32];
+            (bytes[0], bytes[31]) = (0xed + above, 0x7f | sign);
+            bytes
+        };
+        // p to 2^255 - 1: y of 0 to 18 written again.
+        let others = (0..19).flat_map(|above| [p(above, 0), p(above, SIGN)]);
+        let signed = SMALL_ORDER.iter().flat_map(|bytes| {
+            let mut signed = *bytes;
+            signed[31] |= SIGN;
+            [*bytes, signed]
+        });
+        for bytes in others.chain(signed) {
+            assert_eq!(PublicKey::from_bytes(bytes), Err(KeyError::Weak));
+            let text = format!("{} {}", PublicKey::KIND, STANDARD.encode(bytes));
+            assert_eq!(text.parse::<PublicKey>(), Err(KeyError::Weak));
+            let spki = [&SPKI_PREFIX[..], &bytes].concat();
+            assert_eq!(PublicKey::from_spki(&spki), None);
+        }
+        let mut largest = p(0, 0);
+        largest[0] = 0xeb;
+        assert!(PublicKey::from_bytes(largest).is_ok());
     }
 
     #[test]

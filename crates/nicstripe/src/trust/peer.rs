@@ -256,9 +256,19 @@ impl PeerOptions {
         }
     }
 
-    /// Returns true if these rights include all of `others`. Rights with different roots never
-    /// include each other.
-    pub(crate) fn include(&self, others: &Self) -> bool {
+    /// Returns the names of the options in which `others` permit more than these rights:
+    /// restrictions that `others` lack or relax, and grants that they add.
+    ///
+    /// A directory replaced by another one is a lost restriction; one where there was none is not.
+    ///
+    /// ```
+    /// use nicstripe::trust::PeerOptions;
+    /// let had: PeerOptions = "append-only,root=/srv/in".parse()?;
+    /// assert_eq!(had.loosened_by(&"root=/srv/in,exec=id".parse()?), ["append-only", "exec"]);
+    /// assert!(had.loosened_by(&"read-only,root=/srv/in".parse()?).is_empty());
+    /// # Ok::<(), nicstripe::trust::LineError>(())
+    /// ```
+    pub fn loosened_by(&self, others: &Self) -> Vec<&'static str> {
         let Self {
             root,
             access,
@@ -270,15 +280,39 @@ impl PeerOptions {
             listen,
             exec,
         } = self;
-        *root == others.root
-            && *access <= others.access
-            && rate.is_none_or(|rate| others.rate.is_some_and(|others| rate >= others))
-            && (!no_bench || others.no_bench)
-            && (!no_facts || others.no_facts)
-            && (*special_modes || !others.special_modes)
-            && others.dial.iter().all(|target| dial.contains(target))
-            && others.listen.iter().all(|target| listen.contains(target))
-            && others.exec.iter().all(|rule| exec.contains(rule))
+        let has_more_access = *access > others.access;
+        let is_faster = rate.is_some_and(|rate| others.rate.is_none_or(|others| others > rate));
+        let is_run = |rule: &ExecRule| exec.iter().any(|own| own.covers(rule));
+        [
+            (root.is_some() && *root != others.root, ROOT),
+            (has_more_access && *access == Access::ReadOnly, READ_ONLY),
+            (
+                has_more_access && *access == Access::AppendOnly,
+                APPEND_ONLY,
+            ),
+            (is_faster, RATE),
+            (*no_bench && !others.no_bench, NO_BENCH),
+            (*no_facts && !others.no_facts, NO_FACTS),
+            (!special_modes && others.special_modes, SPECIAL_MODES),
+            (
+                !others.dial.iter().all(|target| dial.contains(target)),
+                DIAL,
+            ),
+            (
+                !others.listen.iter().all(|target| listen.contains(target)),
+                LISTEN,
+            ),
+            (!others.exec.iter().all(is_run), EXEC),
+        ]
+        .into_iter()
+        .filter_map(|(is_looser, option)| is_looser.then_some(option))
+        .collect()
+    }
+
+    /// Returns true if these rights include all of `others`. Rights with different roots never
+    /// include each other.
+    pub(crate) fn include(&self, others: &Self) -> bool {
+        self.root == others.root && self.loosened_by(others).is_empty()
     }
 
     fn set(&mut self, name: &str, value: Option<&str>, word: &str) -> Result<(), LineError> {
@@ -562,6 +596,7 @@ mod tests {
             ("exec=a", "exec=a,exec=b", false),
             ("exec=a,exec=b", "exec=b", true),
             ("exec=a", "exec=*", false),
+            ("exec=*", "exec=a", true),
         ];
         for (line, others, expected) in table {
             assert_eq!(
@@ -569,6 +604,36 @@ mod tests {
                 expected,
                 "{line:?} includes {others:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_lost_restriction_and_a_new_grant_loosen_rights() {
+        let loosened = |had: &str, has: &str| options(had).loosened_by(&options(has)).join(",");
+        for (had, has, expected) in [
+            ("", "", ""),
+            ("", "read-only,root=/a,rate=1,no-bench,no-facts", ""),
+            ("read-only", "append-only", "read-only"),
+            ("append-only", "read-only", ""),
+            (
+                "append-only,root=/a,exec=\"borg serve *\"",
+                "exec=id",
+                "root,append-only,exec",
+            ),
+            ("root=/a", "root=/a/b", "root"),
+            ("rate=1M,no-bench,no-facts", "", "rate,no-bench,no-facts"),
+            ("rate=1M", "rate=2M", "rate"),
+            ("rate=2M", "rate=1M", ""),
+            (
+                "dial=a:1,listen=1",
+                "dial=b:1,listen=2,special-modes",
+                "special-modes,dial,listen",
+            ),
+            ("exec=\"borg serve *\"", "exec=\"borg serve -p\"", ""),
+            ("exec=\"borg serve -p\"", "exec=\"borg serve *\"", "exec"),
+            ("exec=*", "exec=id", ""),
+        ] {
+            assert_eq!(loosened(had, has), expected, "{had:?} becomes {has:?}");
         }
     }
 

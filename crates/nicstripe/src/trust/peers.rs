@@ -115,13 +115,13 @@ impl Peers {
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicKey, PublicLine};
-    /// let key = PublicKey::from_bytes([7; 32]);
+    /// let key = PublicKey::from_bytes([7; 32])?;
     /// let mut peers = Peers::default();
     /// peers.add(&PublicLine::new(key, "laptop"), None)?;
     /// assert!(peers.find(&key).is_some() && peers.by_name("laptop").is_some());
     /// peers.remove("laptop")?;
     /// assert!(peers.find(&key).is_none());
-    /// # Ok::<(), nicstripe::trust::PeersError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -165,14 +165,14 @@ impl Peers {
     ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions, Peers, PublicKey, PublicLine};
-    /// let key = PublicKey::from_bytes([7; 32]);
+    /// let key = PublicKey::from_bytes([7; 32])?;
     /// let mut peers = Peers::default();
     /// peers.add(&PublicLine::new(key, "laptop"), None)?;
     /// peers.set_options(
     ///     &key,
     ///     PeerOptions { access: Access::AppendOnly, ..PeerOptions::unrestricted() },
     /// )?;
-    /// # Ok::<(), nicstripe::trust::PeersError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

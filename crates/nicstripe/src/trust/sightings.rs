@@ -151,10 +151,10 @@ mod tests {
     use crate::trust::private_folder;
 
     fn sighting(key: u16, seconds: u64) -> Sighting {
-        let mut bytes = [0; 32];
+        let mut bytes = [7; 32];
         bytes[..2].copy_from_slice(&key.to_be_bytes());
         Sighting {
-            key: PublicKey::from_bytes(bytes),
+            key: PublicKey::from_bytes(bytes).unwrap(),
             time: UNIX_EPOCH + Duration::from_secs(seconds),
             address: "10.0.1.2".parse().unwrap(),
             interface: Some("eth1".to_owned()),

@@ -93,7 +93,7 @@ impl Paired {
     ///
     /// # Errors
     ///
-    /// [`InvitationError::Unfinished`] if the peer does not report it within 30 s. It may have
+    /// [`InvitationError::Unfinished`] if the peer does not report it within 2 minutes. It may have
     /// stored this machine's key or not.
     pub async fn finish(mut self, name: &str) -> Result<String, InvitationError> {
         let unfinished = || InvitationError::Unfinished {
@@ -119,8 +119,8 @@ impl Paired {
     }
 }
 
-/// Timeout of the peer's report that it has stored the key.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of the peer's report that it has stored the key. Its user may have to choose a name.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests;

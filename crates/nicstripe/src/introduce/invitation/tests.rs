@@ -196,7 +196,7 @@ async fn an_invitation_takes_a_free_port_if_its_own_is_in_use() {
 fn two_keys_for_one_number_are_refused_with_both_names() {
     let number = code("7-crossover-violin").number();
     let found = |key: u8, host: &str, interface: &str| DiscoveredPeer {
-        key: PublicKey::from_bytes([key; 32]),
+        key: PublicKey::from_bytes([key; 32]).unwrap(),
         trusted: false,
         name: None,
         host_hint: host.into(),

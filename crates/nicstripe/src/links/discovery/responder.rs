@@ -185,7 +185,7 @@ impl Answerer {
         now: Instant,
     ) -> Option<[u8; DATAGRAM_LEN]> {
         let question = Question::decode(datagram)?;
-        let key = PublicKey::from_bytes(question.claims().key);
+        let key = PublicKey::from_bytes(question.claims().key).ok()?;
         let ours = self.config.identity.public_key();
         if question.claims().address != from
             || question.claims().invitation != self.config.invitation

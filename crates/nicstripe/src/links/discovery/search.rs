@@ -490,7 +490,7 @@ impl AnswerVerifier {
         now: Instant,
     ) -> Option<DiscoveredPeer> {
         let answer = Response::decode(datagram)?;
-        let key = PublicKey::from_bytes(answer.claims().key);
+        let key = PublicKey::from_bytes(answer.claims().key).ok()?;
         let is_expected =
             key != self.identity.public_key() && self.target.key.is_none_or(|only| only == key);
         if !is_expected || answer.claims().address != *from.ip() {
@@ -710,7 +710,7 @@ mod tests {
     fn only_the_wanted_key_is_heard_and_never_our_own() {
         let mut scene = scene(true);
         let (answer, daemon) = (scene.answer(), scene.daemon.clone());
-        scene.verifier.target.key = Some(PublicKey::from_bytes([1; 32]));
+        scene.verifier.target.key = Some(PublicKey::from_bytes([1; 32]).unwrap());
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
         scene.verifier.target.key = None;
         let own = Response {

@@ -125,7 +125,7 @@ mod tests {
         let unreached = |cables, tried| Unreachable {
             host: "nas".into(),
             port: 7747,
-            ours: PublicKey::from_bytes([7; 32]),
+            ours: PublicKey::from_bytes([7; 32]).unwrap(),
             cables,
             resolver: Some("unknown".into()),
             tried,

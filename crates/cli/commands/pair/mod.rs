@@ -1,16 +1,25 @@
 //! `nicstripe pair`: two machines trust each other's keys by a short code.
 
-use std::{fs, path::PathBuf};
+mod name;
+
+use std::{
+    path::{Path, PathBuf},
+    pin::pin,
+    time::Duration,
+};
 
 use clap::Args;
 use nicstripe::{
     invitation::{Invitation, Paired, Purpose, join},
-    trust::{
-        Identity, LineError, Peer, PeerName, PeerOptions, Peers, PeersError, PublicKey, PublicLine,
-    },
+    trust::{Identity, Peer, PeerName, Peers, PeersError, PublicKey, PublicLine},
 };
+use tokio::time::timeout;
 
-use super::trust::{access, check_name, reader, rights};
+use super::trust::{
+    TrustError, check_name, reader, rights,
+    rights::{Rights, RightsArgs},
+    tell_change,
+};
 use crate::{
     connect::invitation::{InvitationArgs, Meeting, failed, show},
     failure::Failure,
@@ -33,30 +42,23 @@ pub(crate) struct Pair {
     #[arg(value_name = "CODE", num_args = 0..=4)]
     words: Vec<String>,
 
-    /// Name of the other machine here [default: the host name that it has there]
+    /// Name of the other machine here [default: the host name that it has there; asked for if that
+    /// may mean another machine]
     #[arg(long)]
     name: Option<String>,
 
-    /// Let the other machine read files here, but not write any
-    #[arg(long, conflicts_with = "append_only")]
-    read_only: bool,
-
-    /// Let the other machine create files here, but not replace any
-    #[arg(long)]
-    append_only: bool,
-
-    /// Give the other machine this directory, instead of the daemon's
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-
     #[command(flatten)]
     invitation: InvitationArgs,
+
+    #[command(flatten)]
+    rights: RightsArgs,
 }
 
 impl Pair {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        let rights = self.rights()?;
+        // Rights that the list of peers cannot hold shall not spend a code.
+        let rights = self.rights.given()?;
         if let Some(name) = &self.name {
             check_name(name)?;
         }
@@ -75,32 +77,12 @@ impl Pair {
             let mut signals = Signals::take()?;
             let pairing = async {
                 let paired = self.meet(meeting, &identity, terminal).await?;
-                self.finish(paired, rights, terminal).await
+                self.finish(paired, &rights, terminal).await
             };
             signals.unless_stopped(pairing).await
         })?;
         reader::tell(&path, terminal);
         Ok(())
-    }
-
-    /// Returns the rights to give; `None` if no option restricts them.
-    fn rights(&self) -> Result<Option<PeerOptions>, Failure> {
-        let real = |path: &PathBuf| fs::canonicalize(path).map_err(Failure::opening(path));
-        let root = self.root.as_ref().map(real).transpose()?;
-        let rights = PeerOptions {
-            root,
-            access: access(self.read_only, self.append_only),
-            ..PeerOptions::unrestricted()
-        };
-        if rights == PeerOptions::unrestricted() {
-            return Ok(None);
-        }
-        // A path that the list of peers cannot hold shall not spend a code.
-        rights
-            .to_string()
-            .parse::<PeerOptions>()
-            .map_err(|error: LineError| Failure::from(error))?;
-        Ok(Some(rights))
     }
 
     async fn meet(
@@ -127,30 +109,82 @@ impl Pair {
         met.map_err(failed)
     }
 
+    /// Returns the name to store the peer under; `None` if its key has one.
+    async fn name_of(
+        &self,
+        paired: &Paired,
+        path: &Path,
+        terminal: &Terminal,
+    ) -> Result<Option<String>, Failure> {
+        if self.name.is_some() {
+            return Ok(self.name.clone());
+        }
+        let peers = Peers::load(path)?;
+        let known = peers.find(&paired.key);
+        if known.is_some_and(|known| known.name.is_some()) {
+            return Ok(None);
+        }
+        name::chosen(paired, &peers, terminal).await.map(Some)
+    }
+
     /// Stores the peer's key, and removes it again unless the peer stores ours.
     async fn finish(
         &self,
         paired: Paired,
-        given: Option<PeerOptions>,
+        given: &Rights,
         terminal: &Terminal,
     ) -> Result<(), Failure> {
         let (key, port) = (paired.key, paired.port);
-        let line = PublicLine::new(key, &paired.host);
-        let stored = Stored::new(places::home()?.peers_file(), &line, |peers| {
-            peers.add(&line, self.name.as_deref())?;
-            given.map_or(Ok(()), |given| peers.set_options(&key, given))
+        let path = places::home()?.peers_file();
+        let name = match self.name_of(&paired, &path, terminal).await {
+            Ok(name) => name,
+            Err(error) => {
+                paired.refuse().await;
+                return Err(error);
+            }
+        };
+        let line = PublicLine::new(key, "");
+        let stored = Stored::new(path, &line, |peers, earlier| {
+            let options = match earlier {
+                None => given.alone(),
+                Some(earlier) => match given.added_to(&earlier.options) {
+                    Ok(options) => options,
+                    Err(loosened) => {
+                        return Ok(Err(TrustError::by_pairing(earlier, loosened, given)));
+                    }
+                },
+            };
+            peers.add(&line, name.as_deref())?;
+            peers.set_options(&key, options).map(Ok)
         });
         let stored = match stored {
             Ok(stored) => stored,
             Err(error) => {
                 paired.refuse().await;
-                return Err(error.into());
+                return Err(error);
             }
         };
         let peer = stored.peer.clone();
         let name = peer.as_ref().and_then(|peer| peer.name.clone());
         let name = name.map_or_else(String::new, |name| name.to_string());
-        let there = paired.finish(&name).await.map_err(failed)?;
+        let mut finish = pin!(paired.finish(&name));
+        let there = match timeout(QUIET, &mut finish).await {
+            Ok(there) => there,
+            Err(_) => {
+                terminal.say(format_args!(
+                    "{} is stored here, waiting for the other machine to store this one; if either loses power now, one may trust the other alone: nicstripe trust remove {} here, or pair again",
+                    key.fingerprint(),
+                    key.fingerprint()
+                ));
+                finish.await
+            }
+        };
+        let there = there.map_err(failed)?;
+        if let (Some(had), Some(has)) = (&stored.earlier, &peer)
+            && had.options != has.options
+        {
+            tell_change(&had.options, &has.options, terminal);
+        }
         stored.keep();
         let rights = peer.map_or_else(String::new, |peer| rights(&peer.options));
         let name = match name.is_empty() {
@@ -175,6 +209,9 @@ impl Pair {
     }
 }
 
+/// Wait for the other machine's report after which the user is told what is awaited.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// Change of the list of peers. Dropping it, also because the user interrupts, restores what the list
 /// had of the key, unless it is kept.
 struct Stored {
@@ -190,13 +227,14 @@ impl Stored {
     fn new(
         path: PathBuf,
         line: &PublicLine,
-        change: impl FnOnce(&mut Peers) -> Result<(), PeersError>,
-    ) -> Result<Self, PeersError> {
-        let (earlier, peer) = Peers::edit(&path, |peers| {
+        change: impl FnOnce(&mut Peers, Option<&Peer>) -> Result<Result<(), TrustError>, PeersError>,
+    ) -> Result<Self, Failure> {
+        let (changed, earlier, peer) = Peers::edit(&path, |peers| {
             let earlier = peers.find(&line.key).cloned();
-            change(peers)?;
-            Ok((earlier, peers.find(&line.key).cloned()))
+            let changed = change(peers, earlier.as_ref())?;
+            Ok((changed, earlier, peers.find(&line.key).cloned()))
         })?;
+        changed?;
         Ok(Self {
             path,
             key: line.key,
