@@ -3,10 +3,18 @@
 use std::{
     fs,
     io::Write as _,
+    os::unix::fs::symlink,
+    path::Path,
     process::ChildStdin,
     time::{Duration, Instant},
 };
 
+use nicstripe::{
+    Client, CopyOptions, Name, TreeOptions,
+    bootstrap::{Call, Wishes},
+    invitation::{Item, JoinOptions, Purpose, join},
+    trust::Identity,
+};
 use nicstripe_testkit::{Process, Side, content, number};
 use rustix::process::Signal;
 
@@ -164,9 +172,10 @@ fn a_receiver_that_ends_ends_the_sender() {
 fn what_exists_is_not_replaced() {
     let (from, to) = (Side::here(), Side::here());
     from.write("a", "newer");
+    from.write("b", "bytes");
     to.write("a", "old");
     let receiver = Receiver::start(&to, &["--yes"]);
-    let sending = receiver.send(&from, &["a"]);
+    let sending = receiver.send(&from, &["a", "b"]);
     let sent = sending.finish().expect(23).hint(&["move it away there"]);
     assert!(sent.stderr.contains("\"a\" exists and differs"), "{sent}");
     let received = receiver.process.finish().expect(30);
@@ -176,16 +185,238 @@ fn what_exists_is_not_replaced() {
             .contains("(exists, and will not be replaced)"),
         "{received}"
     );
-    assert_eq!(to.read("a"), b"old");
+    assert_eq!(
+        (to.read("a"), to.read("b")),
+        (b"old".to_vec(), b"bytes".to_vec())
+    );
+}
 
-    // Of the same size: it is not taken for the file of the sender.
-    from.write("a", "new");
-    let old = fs::File::options().write(true).open(to.path("a")).unwrap();
-    old.set_modified(std::time::UNIX_EPOCH).unwrap();
+#[test]
+fn an_offer_of_which_nothing_can_be_received_is_told_at_both_ends_without_a_question() {
+    let (from, to) = (Side::here(), Side::here());
+    for name in ["a", "b"] {
+        from.write(name, "new");
+        to.write(name, "old");
+    }
+    for options in [&[][..], &["--yes"]] {
+        let receiver = Receiver::start(&to, options);
+        let sent = receiver.send(&from, &["a", "b"]).finish().expect(11);
+        sent.error(&["has files of all these names already"]);
+        let received = receiver.process.finish().expect(11);
+        assert!(!received.stderr.contains("[y/N]"), "{received}");
+        received.error(&["nothing to receive: ", " has all names that "]);
+        assert_eq!(
+            (to.read("a"), to.read("b")),
+            (b"old".to_vec(), b"old".to_vec())
+        );
+    }
+}
+
+#[test]
+fn names_that_may_surprise_are_listed_first_and_all_others_on_request() {
+    let (from, to) = (Side::here(), Side::here());
+    let mut names: Vec<String> = (0..30).map(|index| format!("file{index:02}")).collect();
+    names.extend([".bash_profile".into(), "there".into(), "zz".into()]);
+    names.iter().for_each(|name| from.write(name, "bytes"));
+    fs::create_dir_all(from.path("zz.d")).unwrap();
+    fs::create_dir_all(from.path(".ssh2")).unwrap();
+    symlink("/etc/shadow", from.path("zz.link")).unwrap();
+    to.write("there", "old");
+    names.extend([".ssh2".into(), "zz.d".into(), "zz.link".into()]);
+    names.sort_unstable_by(|one, other| other.cmp(one));
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut receiver = Receiver::start(&to, &[]);
+    let sending = receiver.send(&from, &words);
+    let question = receiver.process.await_stderr("[y/N]");
+    assert!(question.contains("[y/N], l lists all"), "{question}");
+    receiver.answer.write_all(b"l\n").unwrap();
+    receiver.process.await_lines("[y/N]", 2);
+    receiver.answer.write_all(b"n\n").unwrap();
+    sending.finish().expect(5);
+    let told = receiver.process.finish().expect(5).stderr;
+    let (before, after) = told.split_once("[y/N], l lists all").unwrap();
+    let first: Vec<&str> = before
+        .lines()
+        .filter(|line| line.starts_with("  "))
+        .collect();
+    for (line, part) in [
+        "  zz.link  symbolic link",
+        "  zz.d/  0 files (0 B)",
+        "  there  5 B  (exists, and will not be replaced)",
+        "  .ssh2/  0 files (0 B)  (hidden)",
+        "  .bash_profile  5 B  (hidden)",
+    ]
+    .iter()
+    .enumerate()
+    {
+        assert_eq!(first[line], *part, "{told}");
+    }
+    assert_eq!(first.len(), 21, "{told}");
+    assert!(
+        first[20].starts_with("  and 16 more names: 16 files"),
+        "{told}"
+    );
+    for name in &names {
+        assert!(after.contains(&format!("  {name}")), "{name}: {told}");
+    }
+    assert_eq!(to.names(), ["there"]);
+}
+
+/// Sender of its own, which offers `item` and sends `source`.
+async fn send_otherwise(host: &str, code: &str, item: Item, source: &Path, as_file: bool) {
+    let (host, port) = host.split_once(':').unwrap();
+    let options = JoinOptions {
+        purpose: Purpose::OneCopy,
+        host: Some(host.into()),
+        port: Some(port.parse().unwrap()),
+        ..JoinOptions::default()
+    };
+    let identity = Identity::generate().unwrap();
+    let paired = join(&identity, code.parse().unwrap(), options)
+        .await
+        .unwrap();
+    let call = Call::new(Wishes::default()).unwrap();
+    let (peer, _consent) = paired.offer(call, vec![item.clone()]).await.unwrap();
+    let client = Client::builder()
+        .introduced(&peer)
+        .connect(host)
+        .await
+        .unwrap();
+    let sent = match as_file {
+        true => {
+            let name = Name::new([&*item.name]).unwrap();
+            client
+                .put(source, Some(name), CopyOptions::default())
+                .finish()
+                .await
+                .map(drop)
+        }
+        false => {
+            let options = TreeOptions {
+                recursive: true,
+                ..TreeOptions::default()
+            };
+            client
+                .put_tree(vec![source.into()], None, false, options)
+                .finish()
+                .await
+                .map(drop)
+        }
+    };
+    client.close().await;
+    drop(sent);
+}
+
+#[test]
+fn a_sender_brings_no_more_than_its_offer_says() {
+    let from = Side::here();
+    from.write("large", content(3 << 20));
+    symlink("/etc/shadow", from.path("link")).unwrap();
+    for name in ["dir", "many", "leads", "leads/sub"] {
+        from.make_dir(name);
+    }
+    from.write("dir/file", "x");
+    (0..100).for_each(|index| from.write(format!("many/{index:03}"), "x"));
+    from.write("leads/file", "x");
+    symlink("../../other", from.path("leads/sub/out")).unwrap();
+    symlink("/etc/shadow", from.path("leads/out")).unwrap();
+    symlink("sub/..", from.path("leads/up")).unwrap();
+    symlink("../file", from.path("leads/sub/in")).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // Source, offered as a directory, as a link, files, bytes; options; what has arrived.
+    for (source, is_dir, is_link, files, bytes, options, arrived) in [
+        ("large", false, false, 1, 1, &[][..], &[][..]),
+        ("large", false, false, 1, 3 << 20, &[], &["large"]),
+        ("link", false, false, 1, 1, &[], &[]),
+        ("link", false, false, 1, 1, &["--links"], &[]),
+        ("link", false, true, 1, 0, &[], &[]),
+        ("link", false, true, 1, 0, &["--links"], &["link"]),
+        ("dir", false, false, 1, 1, &[], &[]),
+        ("large", true, false, 1, 3 << 20, &[], &[]),
+        (
+            "leads",
+            true,
+            false,
+            5,
+            1,
+            &[],
+            &["leads", "leads/file", "leads/sub", "leads/sub/in"],
+        ),
+        (
+            "leads",
+            true,
+            false,
+            5,
+            1,
+            &["--links"],
+            &[
+                "leads",
+                "leads/file",
+                "leads/out",
+                "leads/sub",
+                "leads/sub/in",
+                "leads/sub/out",
+                "leads/up",
+            ],
+        ),
+    ] {
+        for as_file in [false, true] {
+            if as_file && (source != "large" || is_dir) {
+                continue;
+            }
+            let to = Side::here();
+            let receiver = Receiver::start(&to, &[&["--yes"], options].concat());
+            let item = Item {
+                name: source.into(),
+                is_dir,
+                is_link,
+                files,
+                bytes,
+            };
+            let (host, code, path) = (&receiver.host, &receiver.code, from.path(source));
+            runtime.block_on(send_otherwise(host, code, item.clone(), &path, as_file));
+            receiver.process.finish();
+            assert_eq!(all_in(&to.files()), arrived, "{item:?} {options:?}");
+        }
+    }
+    let to = Side::here();
     let receiver = Receiver::start(&to, &["--yes"]);
-    receiver.send(&from, &["a"]).finish().expect(23);
-    receiver.process.finish().expect(30);
-    assert_eq!(to.read("a"), b"old");
+    let item = Item {
+        name: b"many".to_vec(),
+        is_dir: true,
+        is_link: false,
+        files: 2,
+        bytes: 2,
+    };
+    let (host, code) = (&receiver.host, &receiver.code);
+    runtime.block_on(send_otherwise(host, code, item, &from.path("many"), false));
+    receiver.process.finish();
+    // Two, and 16 that may have come meanwhile.
+    assert_eq!(fs::read_dir(to.path("many")).unwrap().count(), 18);
+}
+
+/// Returns the paths of all entries below a directory, sorted.
+fn all_in(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut ahead = vec![folder.to_owned()];
+    while let Some(directory) = ahead.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let path = entry.path();
+            found.push(
+                path.strip_prefix(folder)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned(),
+            );
+            if entry.file_type().unwrap().is_dir() {
+                ahead.push(path);
+            }
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 #[test]

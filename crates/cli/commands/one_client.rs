@@ -9,12 +9,13 @@ use tokio::time::Instant;
 use crate::failure::Failure;
 
 /// Serves until the client has gone, or `stop` is ready; returns the result of `stop` then. `closed`
-/// is ready once the channel has closed. `look` is called several times a second.
+/// is ready once the channel has closed. `look` is called several times a second, and returns true if
+/// the client counts as gone.
 pub(super) async fn serve<T>(
     daemon: Daemon,
     closed: impl Future<Output = ()>,
     stop: impl Future<Output = T>,
-    mut look: impl FnMut(&Metrics),
+    mut look: impl FnMut(&Metrics) -> bool,
 ) -> Result<Option<T>, Failure> {
     let shutdown = CancellationToken::new();
     let mut watched = Watched::new(daemon.handle());
@@ -27,8 +28,7 @@ pub(super) async fn serve<T>(
                 return Ok(None);
             }
             () = tokio::time::sleep(LOOK) => {
-                look(&watched.daemon.metrics());
-                if watched.is_over() {
+                if look(&watched.daemon.metrics()) || watched.is_over() {
                     break None;
                 }
             }

@@ -108,7 +108,7 @@ impl SshServer {
                 // A read error is as good as the end.
                 while input.read(&mut bytes).await.unwrap_or(0) > 0 {}
             };
-            serve(daemon, closed, signals.stop(), |_| ())
+            serve(daemon, closed, signals.stop(), |_| false)
                 .await
                 .map(drop)
         })
@@ -195,7 +195,7 @@ impl SshServer {
                 .root(root.clone())
                 .protect_home(places::home()?)
                 .account_homes(places::account_homes()),
-            None if self.is_restricted() => builder.root("/".into()).inbox([]),
+            None if self.is_restricted() => builder.root("/".into()).inbox([], false),
             None if called.is_from_root() => builder.start_at("/".into()),
             None => builder.start_at(home.to_owned()),
         })

@@ -110,6 +110,7 @@ pub(crate) fn item(path: &Path) -> Result<Item, Failure> {
     Ok(Item {
         name: path.file_name().unwrap_or_default().as_bytes().to_vec(),
         is_dir: found.is_dir(),
+        is_link: found.is_symlink(),
         files,
         bytes,
     })
@@ -148,8 +149,9 @@ pub(crate) fn totals(items: &[Item]) -> String {
 pub(crate) fn line(item: &Item) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let name = shown(OsString::from_vec(item.name.clone()));
-    match item.is_dir {
-        true => format!("  {name}/  {}", totals(std::slice::from_ref(item))),
-        false => format!("  {name}  {}", Size(item.bytes)),
+    match (item.is_dir, item.is_link) {
+        (true, _) => format!("  {name}/  {}", totals(std::slice::from_ref(item))),
+        (false, true) => format!("  {name}  symbolic link"),
+        (false, false) => format!("  {name}  {}", Size(item.bytes)),
     }
 }

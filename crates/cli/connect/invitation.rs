@@ -153,6 +153,7 @@ impl CommandError for InvitationError {
             Self::Expired { .. } | Self::Lost { .. } | Self::TimedOut { .. } => Exit::TimedOut,
             Self::Protocol { .. } | Self::Bootstrap(_) => Exit::Protocol,
             Self::TooMany { .. } => Exit::Usage,
+            Self::Exists { .. } => Exit::Files,
             _ => Exit::Refused,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use nicstripe::{Client, CopyOptions, Error, FailCode, TreeOptions};
+use nicstripe::{Client, CopyOptions, Error, FailCode, TreeOptions, invitation::Item};
 
 use crate::harness::{Served, name, within};
 
@@ -11,8 +11,15 @@ async fn served() -> Served {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("kept"), "kept").unwrap();
     fs::create_dir(root.path().join("others")).unwrap();
-    let names = [b"new".to_vec(), b"dir".to_vec()];
-    Served::start_built(root, |builder| builder.inbox(names)).await
+    let item = |name: &str, is_dir| Item {
+        name: name.into(),
+        is_dir,
+        is_link: false,
+        files: 1,
+        bytes: 6,
+    };
+    let items = [item("new", false), item("dir", true)];
+    Served::start_built(root, |builder| builder.inbox(items, false)).await
 }
 
 async fn put_tree(client: &Client, sources: &[&str], target: Option<&str>) -> Result<(), Error> {
@@ -47,15 +54,27 @@ async fn only_the_offered_names_are_taken() {
             parents: true,
             ..CopyOptions::default()
         };
-        let written = within(client.write(&name(file), "bytes", options)).await;
-        written.err().and_then(|error| error.fail_code())
+        let source = tempfile::NamedTempFile::new().unwrap();
+        fs::write(source.path(), "bytes").unwrap();
+        let copy = client.put(source.path(), Some(name(file)), options);
+        within(copy.finish())
+            .await
+            .err()
+            .and_then(|error| error.fail_code())
     };
     assert_eq!(write("new").await, None);
-    assert_eq!(write("dir/sub/file").await, None);
     assert_eq!(write("new").await, Some(FailCode::Refused), "again");
-    for other in ["kept", "other", ".profile", "others/x", "news"] {
+    for other in [
+        "kept", "other", ".profile", "others/x", "news", "dir/x", "dir",
+    ] {
         assert_eq!(write(other).await, Some(FailCode::Refused), "{other}");
     }
+    // Its size is unknown before its end.
+    let piped = within(client.write(&name("new"), "bytes", CopyOptions::default())).await;
+    assert_eq!(
+        piped.err().and_then(|error| error.fail_code()),
+        Some(FailCode::Refused)
+    );
     let (kept, new) = (name("kept"), name("new"));
     let refused = |result: Result<(), Error>| {
         let code = result.err().and_then(|error| error.fail_code());

@@ -958,6 +958,7 @@ fn invitations_corpus() {
             items: vec![invitation::Item {
                 name: b"a".to_vec(),
                 is_dir: false,
+                is_link: false,
                 files: 1,
                 bytes: 99,
             }],

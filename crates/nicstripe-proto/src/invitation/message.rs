@@ -129,6 +129,9 @@ pub struct Item {
     /// Bytes of these files. A claim.
     #[n(3)]
     pub bytes: u64,
+    /// True for a symbolic link.
+    #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
+    pub is_link: bool,
 }
 
 /// Inviter's part of the [bootstrap](crate::bootstrap).
@@ -188,6 +191,8 @@ pub enum Refusal {
     Stopped = 4,
     /// The sender's user does not want the offer.
     Declined = 5,
+    /// The sender has files of all offered names.
+    Exists = 6,
 }
 
 impl Refusal {
@@ -199,6 +204,7 @@ impl Refusal {
             Self::OtherPurpose,
             Self::Stopped,
             Self::Declined,
+            Self::Exists,
         ]
         .into_iter()
         .find(|refusal| *refusal as u32 == number)

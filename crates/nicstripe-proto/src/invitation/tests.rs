@@ -286,6 +286,7 @@ fn all() -> Vec<(Message, String)> {
                 items: vec![Item {
                     name: b"a".to_vec(),
                     is_dir: true,
+                    is_link: false,
                     files: 2,
                     bytes: 3,
                 }],

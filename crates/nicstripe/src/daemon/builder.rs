@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use nicstripe_proto::invitation::Item;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +60,7 @@ pub struct DaemonBuilder {
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
     resume_as: Option<[u8; 32]>,
-    inbox: Option<Vec<Vec<u8>>>,
+    inbox: Option<(Vec<Item>, bool)>,
     sightings: Option<Sightings>,
     executor: Option<Arc<dyn Executor>>,
     limits: Limits,
@@ -343,16 +344,26 @@ impl DaemonBuilder {
         self
     }
 
-    /// Lets peers only create files and directories with these names in the root, and nothing else:
-    /// neither read nor list, replace, rename or remove. A tree must have all of these names at its
-    /// top.
+    /// Lets peers only create these files and directories in the root, and nothing else: neither read
+    /// nor list, replace, rename or remove. Without an item there are no files for peers.
+    ///
+    /// An item is a limit: it arrives with its name and kind, and has at most its files and bytes,
+    /// 1 % more, and 1 MiB or 16 files. A tree must have all items at its top. Symbolic links that
+    /// lead out of their item are refused unless `keeps_links` is true.
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().inbox([b"disk.img".to_vec()]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// use nicstripe::invitation::Item;
+    /// let image = Item {
+    ///     name: b"disk.img".to_vec(),
+    ///     is_dir: false,
+    ///     is_link: false,
+    ///     files: 1,
+    ///     bytes: 64 << 30,
+    /// };
+    /// let builder = nicstripe::Daemon::builder().inbox([image], false);
     /// ```
-    pub fn inbox(mut self, names: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        self.inbox = Some(names.into_iter().collect());
+    pub fn inbox(mut self, items: impl IntoIterator<Item = Item>, keeps_links: bool) -> Self {
+        self.inbox = Some((items.into_iter().collect(), keeps_links));
         self.append_only(true)
     }
 
@@ -482,7 +493,7 @@ impl DaemonBuilder {
             resume_as: self
                 .resume_as
                 .and_then(|tag| PublicKey::from_bytes(tag).ok()),
-            inbox: self.inbox.map(Inbox::new),
+            inbox: self.inbox.map(|(items, keeps)| Inbox::new(items, keeps)),
             seen: Arc::new(Seen::new(self.sightings)),
         };
         Ok(Daemon::new(Arc::new(shared), listeners, responder))

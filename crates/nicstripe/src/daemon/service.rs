@@ -240,7 +240,9 @@ impl Service {
             }
             _ => put.name.clone(),
         };
-        self.check_admitted(&name)?;
+        if let Some(inbox) = &self.shared.inbox {
+            inbox.check(&name, put)?;
+        }
         if put.options.parents {
             self.make_parents(&name)?;
         }
@@ -278,12 +280,6 @@ impl Service {
                 FailCode::Exists if append_only && replaces => only_appends("replace", &name),
                 _ => error,
             })
-    }
-
-    /// Returns an error if the peer may create only other names.
-    fn check_admitted(&self, name: &Name) -> Result<(), FileError> {
-        let inbox = self.shared.inbox.as_ref();
-        inbox.map_or(Ok(()), |inbox| inbox.check(name))
     }
 
     /// Returns an error if the peer may do nothing but create files.
@@ -418,9 +414,10 @@ impl Serve for Service {
                 AskKind::List { .. }
                 | AskKind::Stat { .. }
                 | AskKind::Remove { .. }
-                | AskKind::Rename { .. },
+                | AskKind::Rename { .. }
+                | AskKind::MakeDir { .. },
                 Some(inbox),
-            ) => Err(inbox.refused("look at", &"this directory")),
+            ) => Err(inbox.refused("look at or change", &"this directory")),
             (AskKind::List { dir, after, most }, _) => self
                 .list(dir.as_ref(), after.as_deref(), *most as usize)
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
@@ -598,7 +595,6 @@ impl Service {
     /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
-        self.check_admitted(name)?;
         match &self.served {
             Served::Files(root) => root
                 .make_directory(name)

@@ -17,6 +17,7 @@
 //! every name in an unfinished directory if surplus is deleted, every failed file, and every file
 //! that has further names.
 
+mod agreed;
 mod commit_group;
 mod comparison;
 pub(super) mod completion;
@@ -43,11 +44,11 @@ use std::{rc::Rc, sync::mpsc, time::Duration};
 
 use nicstripe_proto::tree::{BatchReader, Record};
 
+pub(crate) use self::{agreed::Agreed, promised::Promised, request::ReceiverRequest};
 use self::{
     comparison::Comparison, completion::Completion, context::Context, directories::Directories,
     files::Files, jobs::Jobs, links::Links, outbox::Outbox,
 };
-pub(crate) use self::{promised::Promised, request::ReceiverRequest};
 use super::{
     channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
     halt::{Halt, breach},

@@ -99,6 +99,12 @@ pub enum InvitationError {
         /// Address of the peer.
         address: SocketAddr,
     },
+    /// The other machine has files of all offered names. Remedy: move them away there.
+    #[error("{address} has files of all these names already, and replaces none")]
+    Exists {
+        /// Address of the peer.
+        address: SocketAddr,
+    },
     /// The offered files have too many or too long names. Remedy: send their directory.
     #[error(
         "{items} files and directories are too many for one offer: send a directory that has them"

@@ -232,6 +232,7 @@ pub(super) fn unexpected(address: SocketAddr, message: &Message) -> InvitationEr
         Some(Refusal::OtherNumber) => InvitationError::OtherNumber { address },
         Some(Refusal::OtherPurpose) => InvitationError::OtherPurpose { address },
         Some(Refusal::Declined) => InvitationError::Declined { address },
+        Some(Refusal::Exists) => InvitationError::Exists { address },
         Some(Refusal::Stopped) | None => InvitationError::Stopped { address },
     }
 }

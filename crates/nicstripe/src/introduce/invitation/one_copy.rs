@@ -121,6 +121,11 @@ impl Paired {
         self.channel.refuse(Refusal::Declined).await;
     }
 
+    /// Tells the peer that files of all offered names exist here.
+    pub async fn has_all(mut self) {
+        self.channel.refuse(Refusal::Exists).await;
+    }
+
     fn consent(self) -> Consent {
         Consent {
             channel: self.channel,

@@ -549,6 +549,7 @@ fn item(name: &str) -> Item {
     Item {
         name: name.into(),
         is_dir: false,
+        is_link: false,
         files: 1,
         bytes: 9,
     }

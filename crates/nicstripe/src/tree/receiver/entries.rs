@@ -62,6 +62,11 @@ impl Receiver {
                 self.directories.enter(&entry, dir, verdict, is_shared)
             }
             Spot::Leaf(leaf) => {
+                let promised = self.promised.as_ref();
+                let admitted = promised.map(|promised| promised.admit(&entry, &leaf));
+                if let Some(Err(error)) = admitted {
+                    return self.refuse(&entry, &leaf, error);
+                }
                 let is_shared = self.directories.note_announced(&entry, Some(&leaf));
                 match entry.content {
                     Content::Directory => self.on_directory(entry, leaf, is_shared),

@@ -12,14 +12,18 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name,
+    FailCode, Name,
     message::{TreeSource, WalkRules},
     name::escaped,
     tree::{Content, Entry, EntryId},
 };
 
+use super::{
+    agreed::{Agreed, Disagreement},
+    leaf::Leaf,
+};
 use crate::tree::walk::selection::{Listed, Selection};
-use crate::{text::shown_path, tree::filter::Filters};
+use crate::{file::FileError, text::shown_path, tree::filter::Filters};
 
 /// Requested entries that the sender must announce.
 pub(crate) struct Promised {
@@ -29,6 +33,8 @@ pub(crate) struct Promised {
     selection: Selection,
     recursive: bool,
     one_file_system: bool,
+    /// Limits of what the user has agreed to; `None` if it was requested here.
+    agreed: Option<Arc<Agreed>>,
     /// Announced directories that contain listed names and have not ended.
     directories: HashMap<EntryId, Entered>,
     /// First listed name that the sender had not announced at the end of its directory.
@@ -71,13 +77,29 @@ impl Promised {
         }
     }
 
-    /// Returns top-level entries of these names, with all that is in them.
-    pub(crate) fn named(names: impl Iterator<Item = Vec<u8>>) -> Self {
+    /// Returns the items to which a user has agreed, as top-level entries.
+    pub(crate) fn agreed(agreed: Arc<Agreed>) -> Self {
         let source = |name: Vec<u8>| Source {
             label: escaped(&name),
             top: Some(name),
         };
-        Self::all_of(names.map(source).collect())
+        Self {
+            agreed: Some(agreed.clone()),
+            ..Self::all_of(agreed.names().map(source).collect())
+        }
+    }
+
+    /// Checks that an entry is within what the user has agreed to.
+    pub(super) fn admit(&self, entry: &Entry, leaf: &Leaf) -> Result<(), FileError> {
+        let Some(agreed) = &self.agreed else {
+            return Ok(());
+        };
+        let path = leaf.shown().ok_or(Disagreement::Name);
+        let admitted = path.and_then(|path| agreed.admit_entry(&path, &entry.content));
+        admitted.map_err(|why| {
+            leaf.error("receive", why.into())
+                .with_code(FailCode::Refused)
+        })
     }
 
     /// Returns sources with all that is in them.
@@ -87,6 +109,7 @@ impl Promised {
             selection: Selection::of(None),
             recursive: true,
             one_file_system: false,
+            agreed: None,
             directories: HashMap::new(),
             missing: None,
         }

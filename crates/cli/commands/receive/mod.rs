@@ -1,5 +1,7 @@
 //! `nicstripe receive`: takes one copy of a machine that runs `nicstripe send`.
 
+mod question;
+
 use std::{
     cell::Cell,
     collections::HashSet,
@@ -19,18 +21,18 @@ use nicstripe::{
     routes::RouteKeeper,
     trust::{Access, Identity, PeerOptions},
 };
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use self::question::{Question, is_taken};
 use super::one_client::{bound, port_of, serve};
 use crate::{
     connect::{
-        by_code::{item, line, totals},
+        by_code::{item, totals},
         invitation::{InvitationArgs, failed, show},
     },
     failure::{Failure, Fault, exit::Exit, hint::WITH_A_NEW_CODE},
     output::{logging, terminal::Terminal},
     places,
-    process::{runtime, signals::Signals, streams},
+    process::{runtime, signals::Signals},
     text::{
         quantity::{Size, Speed},
         shown,
@@ -40,8 +42,8 @@ use crate::{
 /// Receive files and directories from a machine that runs `nicstripe send`, by a code
 ///
 /// Shows a code, and waits for the other machine. Lists what it wants to send, and asks before
-/// anything is written. The sender can create only these names, and replace or read nothing. Nothing
-/// is set up before, and nothing is left after.
+/// anything is written. The sender can create only these names, with at most the listed files and
+/// sizes, and replace or read nothing. Nothing is set up before, and nothing is left after.
 #[derive(Debug, Args)]
 pub(crate) struct Receive {
     /// Directory to write to [default: the current one]
@@ -51,6 +53,10 @@ pub(crate) struct Receive {
     /// Do not ask before writing
     #[arg(short, long)]
     yes: bool,
+
+    /// Keep symbolic links that lead out of what is received
+    #[arg(long)]
+    links: bool,
 
     #[command(flatten)]
     invitation: InvitationArgs,
@@ -93,27 +99,29 @@ impl Receive {
             paired.decline().await;
             return Err(error);
         }
+        if offered.items.iter().all(|item| is_taken(item, dir)) {
+            let text = format!(
+                "nothing to receive: {} has all names that {} offers, and none is replaced",
+                shown(dir),
+                sender(&paired)
+            );
+            paired.has_all().await;
+            return Err(Fault::new(Exit::Files, text)
+                .with_hint("move them away, or receive into another directory")
+                .into());
+        }
         terminal.say(format_args!(
             "{} wants to send {}:",
             sender(&paired),
             totals(&offered.items)
         ));
-        let listed = offered.items.iter().take(MOST_LISTED);
-        listed.for_each(|item| terminal.say(format_args!("{}{}", line(item), exists(item, dir))));
-        if let Some(more) = offered
-            .items
-            .len()
-            .checked_sub(MOST_LISTED)
-            .filter(|more| *more > 0)
-        {
-            terminal.say(format_args!("  and {more} more"));
-        }
+        let question = Question::of(&offered.items, dir);
+        question.list(terminal);
         if self.yes {
             return Ok((paired, offered));
         }
-        terminal.say(format_args!("write to {}? [y/N]", shown(dir)));
         let is_wanted = tokio::select! {
-            answer = answer() => answer?,
+            answer = question.ask(terminal) => answer?,
             error = paired.gone() => return Err(failed(error)),
         };
         match is_wanted {
@@ -138,13 +146,12 @@ impl Receive {
         let from = sender(&paired);
         let rights = PeerOptions {
             access: Access::AppendOnly,
-            no_bench: true,
-            ..PeerOptions::unrestricted()
+            ..PeerOptions::reading()
         };
         let (builder, key) = called.daemon(rights)?;
         let builder = builder
             .root(dir.to_owned())
-            .inbox(items.iter().map(|item| item.name.clone()))
+            .inbox(items.iter().cloned(), self.links)
             .route_keeper(routes.into());
         let daemon = bound(builder, None).await?;
         let serving = Serving {
@@ -161,6 +168,7 @@ impl Receive {
         let mut progress = Progress::new(terminal, &items);
         let stopped = serve(daemon, closed, signals.stop(), |metrics| {
             progress.draw(metrics);
+            progress.is_stalled(metrics)
         })
         .await;
         let elapsed = progress.end();
@@ -228,23 +236,6 @@ fn check(offered: &Offered, dir: &Path) -> Result<(), Failure> {
     }
 }
 
-fn exists(item: &Item, dir: &Path) -> &'static str {
-    match fs::symlink_metadata(path_of(item, dir)) {
-        Ok(found) if found.is_dir() && item.is_dir => "  (exists: files are added to it)",
-        Ok(_) => "  (exists, and will not be replaced)",
-        Err(_) => "",
-    }
-}
-
-/// Reads the user's answer. The end of standard input means no.
-async fn answer() -> Result<bool, Failure> {
-    let mut line = String::new();
-    let input = streams::input(LINE).map_err(Failure::Output)?;
-    let mut input = BufReader::new(input);
-    input.read_line(&mut line).await.map_err(Failure::Output)?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes" | "Yes"))
-}
-
 /// Returns true if all offered files are here, with the offered sizes. A file gets its name only when
 /// it is verified and on disk.
 fn has_all(items: &[Item], dir: &Path) -> bool {
@@ -275,6 +266,8 @@ struct Progress {
     size: u64,
     /// Time and bytes of the last measurement of the rate.
     last: (Instant, u64),
+    /// Time and bytes of the last arrival.
+    moved: (Instant, u64),
 }
 
 impl Progress {
@@ -294,16 +287,13 @@ impl Progress {
             since: Instant::now(),
             size,
             last: (Instant::now(), 0),
+            moved: (Instant::now(), 0),
         }
     }
 
     fn draw(&mut self, metrics: &Metrics) {
         let Some(bar) = &self.bar else { return };
-        let received: u64 = metrics
-            .interfaces
-            .values()
-            .map(|interface| interface.received)
-            .sum();
+        let received = received(metrics);
         let (at, before) = self.last;
         bar.set_position(received.min(self.size));
         if at.elapsed() < LEAST_INTERVAL {
@@ -312,6 +302,15 @@ impl Progress {
         let rate = BitRate::from_bytes_over(u64::saturating_sub(received, before), at.elapsed());
         self.last = (Instant::now(), received);
         bar.set_message(format!("{:>9}  {:>10}", Size(received), Speed(rate)));
+    }
+
+    /// Returns true if nothing has arrived for [`PATIENCE`].
+    fn is_stalled(&mut self, metrics: &Metrics) -> bool {
+        let received = received(metrics);
+        if received != self.moved.1 {
+            self.moved = (Instant::now(), received);
+        }
+        self.moved.0.elapsed() > PATIENCE
     }
 
     /// Removes the bar; returns the time since the start.
@@ -325,12 +324,15 @@ impl Progress {
     }
 }
 
+fn received(metrics: &Metrics) -> u64 {
+    let interfaces = metrics.interfaces.values();
+    interfaces.map(|interface| interface.received).sum()
+}
+
+/// Time without a byte after which the sender counts as gone, the default of `send`'s `--timeout`.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 const BAR: &str = "{percent:>3} % {wide_bar:.green/white.dim} {msg:22!}";
 
 /// Least time between two measurements of the rate. The daemon counts once a second.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1900);
-
-/// Buffer size of a pipe for the answer, in bytes.
-const LINE: usize = 4096;
-
-const MOST_LISTED: usize = 20;
