@@ -512,6 +512,105 @@ fn a_command_ends_with_its_client_and_with_its_daemon() {
     client.wait().unwrap();
 }
 
+/// What a command has started ends with it: SIGTERM first, a second later SIGKILL, in its group and
+/// out of it.
+#[test]
+fn all_that_a_command_has_started_ends_with_its_session_and_may_clean_up() {
+    // A shell that reports a killed child into a closed pipe dies of that.
+    let script = r#"
+        exec >/dev/null 2>&1
+        setsid sh -c 'echo $$ > left; exec sleep 1000' &
+        setsid sh -c 'trap "" TERM; echo $$ > stubborn; while :; do sleep 1; done' &
+        trap 'sleep 0.3; touch cleaned; exit' TERM
+        echo $$ > command
+        while :; do sleep 0.05; done"#;
+    for by_daemon in [false, true] {
+        let stage = Stage::new(r#"exec="sh -c *""#);
+        let root = stage.server.files();
+        let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command
+            .args(stage.arguments(&["--", "sh", "-c", script]))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut client = command.spawn().unwrap();
+        let started = ["left", "stubborn", "command"].map(|name| {
+            let since = Instant::now();
+            loop {
+                let text = fs::read_to_string(root.join(name)).unwrap_or_default();
+                if let Ok(number) = text.trim().parse() {
+                    return Pid::from_raw(number).unwrap();
+                }
+                assert!(since.elapsed() < LONG, "{name} does not start");
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        match by_daemon {
+            true => {
+                stage.daemon.process.kill();
+                client.kill().unwrap();
+            }
+            false => kill_process(Pid::from_child(&client), Signal::TERM).unwrap(),
+        }
+        client.wait().unwrap();
+        started.into_iter().for_each(ends);
+        assert!(root.join("cleaned").exists(), "by the daemon: {by_daemon}");
+    }
+}
+
+#[test]
+fn a_command_gets_no_descriptor_of_the_daemons_starter() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", r#"exec="ls -1 /proc/self/fd""#);
+    server.write("secret", "secret");
+    let mut command = server.command("/bin/sh");
+    let script = "exec 7<secret 9<secret && exec \"$0\" serve --port 0 --interface lo";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_nicstripe")]);
+    let daemon = Daemon::listening(Process::spawn(command));
+    let port = daemon.port.to_string();
+    let words = ["exec", "-P", &port, "--link", "127.0.0.1=127.0.0.1"];
+    let command = ["127.0.0.1", "--", "ls", "-1", "/proc/self/fd"];
+    let listed = client.run([&words[..], &command].concat());
+    // 3 is the directory that ls reads.
+    assert_eq!(listed.expect(0).stdout, "0\n1\n2\n3\n");
+}
+
+/// The hint permits what was asked, and no more; for rsync, whose words differ with each copy, the
+/// line of the recipe.
+#[test]
+fn a_hint_proposes_no_more_than_was_asked_and_a_refusal_is_one_line_of_the_log() {
+    let stage = Stage::new("exec=true");
+    for (words, rule) in [
+        (&["--", "ls", "*"][..], "ls '*'"),
+        (&["--", "*"], "'*'"),
+        (
+            &[
+                "--",
+                "rsync",
+                "--server",
+                "-vlogDtpre.iLsfxCIvu",
+                ".",
+                "/srv",
+            ],
+            "rsync --server *",
+        ),
+    ] {
+        let (outcome, _) = stage.exec(words, Vec::new());
+        let outcome = outcome.expect(5);
+        let hint = outcome.labelled("hint: ", &["to allow it"]);
+        let (_, command) = hint.split_once("user: ").unwrap();
+        let (command, _) = command.split_once("; ").unwrap();
+        let typed = shell_words::split(command).unwrap();
+        let at = typed.iter().position(|word| word == "--exec").unwrap();
+        assert_eq!(typed[at + 1], rule, "{hint}");
+    }
+    let log = stage.daemon.process.kill().stderr;
+    let told = |line: &&str| line.contains("ls '*'") || line.contains("reset by peer");
+    let told: Vec<&str> = log.lines().filter(told).collect();
+    assert_eq!(told.len(), 1, "{log}");
+}
+
 #[test]
 fn a_session_that_is_lost_is_told_from_a_command_that_ended() {
     let stage = Stage::new(r#"exec="sh -c *""#);

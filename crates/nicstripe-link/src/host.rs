@@ -2,6 +2,7 @@
 //! standard streams.
 
 pub(crate) mod cpu;
+pub(crate) mod descriptors;
 pub(crate) mod file_system;
 pub(crate) mod signals;
 pub(crate) mod streams;

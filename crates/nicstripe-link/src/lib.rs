@@ -25,6 +25,7 @@
 //! | check the thread limit | [`check_threads`] |
 //! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |
 //! | find closed standard streams | [`was_closed_at_start`] |
+//! | keep inherited descriptors from started programs | [`keep_descriptors`] |
 //!
 //! Everything except [`Changes`] is synchronous: the kernel answers netlink requests inside the
 //! system call. Linux only; an item's doc names the kernel version if it needs more than 4.11.
@@ -42,6 +43,7 @@ pub use crate::{
     },
     host::{
         cpu::{CpuMeter, CpuReading, CpuSpent},
+        descriptors::keep_descriptors,
         file_system::file_system,
         signals::{ignore_file_size_signal, is_signal_ignored},
         streams::was_closed_at_start,

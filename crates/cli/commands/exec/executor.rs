@@ -5,14 +5,13 @@ use std::{
     io,
     os::unix::{ffi::OsStringExt as _, process::ExitStatusExt as _},
     process::{ExitStatus as Ended, Stdio},
-    time::Duration,
 };
 
 use nicstripe::exec::{Executor, ExitStatus, PeerCommand, StartedCommand};
 use nix::unistd::User;
 use rustix::{
     pipe::fcntl_setpipe_size,
-    process::{Pid, Signal, geteuid, getpid, kill_process_group},
+    process::{Pid, Signal, geteuid, getpid, kill_process, kill_process_group},
 };
 use tokio::{
     process::{Child, Command},
@@ -88,7 +87,7 @@ impl Executor for Processes {
     }
 }
 
-/// Process group of a command, which is killed when this is dropped before its end.
+/// Guard of a command, which ends all when this is dropped before the command's end.
 struct Running(Option<Child>);
 
 impl Running {
@@ -106,15 +105,16 @@ impl Drop for Running {
             return;
         };
         let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let Some(group) = id else {
+        let Some(guard) = id else {
             return;
         };
-        let _ = kill_process_group(group, Signal::TERM);
+        // The guard signals the others.
+        let _ = kill_process(guard, Signal::TERM);
         // Without a runtime, this process is about to end, which the guard notices.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                let _ = timeout(GRACE, child.wait()).await;
-                let _ = kill_process_group(group, Signal::KILL);
+                let _ = timeout(2 * guard::GRACE, child.wait()).await;
+                let _ = kill_process_group(guard, Signal::KILL);
                 let _ = child.wait().await;
             });
         }
@@ -142,9 +142,6 @@ fn fixed() -> Vec<(&'static str, OsString)> {
 
 /// Directories of programs. A peer that may write to one may run programs anyway.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Time from SIGTERM to SIGKILL.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// Buffer size of a pipe in bytes.
 const PIPE: usize = 1 << 20;

@@ -1,21 +1,29 @@
-//! Guard of a peer's command: a process of its own that starts the command, ends with its status,
-//! and kills the command's process group when the daemon's process has gone, however it ended.
+//! Guard of a peer's command: a process of its own that starts the command and ends with its status.
+//!
+//! It ends the command, and all that the command has started, on SIGTERM and when the daemon's
+//! process has gone, however that ended: SIGTERM to each, and SIGKILL a second later. A process that
+//! has left the command's group (setsid) does not escape: orphans become children of the guard.
 
 use std::{
     ffi::{OsStr, OsString},
     fs::OpenOptions,
     io,
-    os::unix::process::ExitStatusExt as _,
     path::Path,
-    process::{Child, Command, ExitCode},
+    process::{Child, Command, ExitCode, exit},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::{Pid, PidfdFlags, Signal, getpgrp, getppid, kill_process_group, pidfd_open},
+    process::{
+        Pid, PidfdFlags, Signal, WaitOptions, getpgrp, getpid, getppid, kill_process,
+        kill_process_group, pidfd_open, set_child_subreaper, wait,
+    },
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 /// First argument of the process. It is no command for users.
 pub(crate) const NAME: &str = "exec-guard";
@@ -35,9 +43,19 @@ pub(crate) fn main() -> Option<ExitCode> {
 }
 
 fn guard(parent: Pid, words: &[OsString]) -> ExitCode {
+    // Without them some descriptors of the daemon's starter, or a process that leaves its group,
+    // would stay; the command runs.
+    let _ = (
+        nicstripe_link::keep_descriptors(),
+        set_child_subreaper(Some(getpid())),
+    );
+    if let Err(error) = end_on_signal() {
+        eprintln!("nicstripe: cannot guard {}: {error}", words[0].display());
+        return ExitCode::from(126);
+    }
     thread::spawn(move || end_with(parent));
-    let mut child = match start(words) {
-        Ok(child) => child,
+    let child = match start(words) {
+        Ok(child) => Pid::from_child(&child),
         Err(error) => {
             eprintln!("nicstripe: {}: {error}", words[0].display());
             return ExitCode::from(match error.kind() {
@@ -54,13 +72,108 @@ fn guard(parent: Pid, words: &[OsString]) -> ExitCode {
             dup2_stderr(&nothing),
         );
     }
-    match child.wait() {
-        Ok(status) => {
-            let signalled = status.signal().map(|signal| 128 + signal);
-            ExitCode::from(status.code().or(signalled).unwrap_or(1) as u8)
+    let code = status_of(child);
+    if IS_ENDING.load(Ordering::SeqCst) {
+        // The ending thread also ends what the command has started, and then this process.
+        loop {
+            thread::park();
         }
-        Err(_) => ExitCode::FAILURE,
     }
+    ExitCode::from(code)
+}
+
+/// Waits for the command, and for all orphans that end before it. Returns its exit code, as a shell
+/// does.
+fn status_of(command: Pid) -> u8 {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((process, status))) if process == command => {
+                let signalled = status.terminating_signal().map(|signal| 128 + signal);
+                return status.exit_status().or(signalled).unwrap_or(1) as u8;
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return 1,
+        }
+    }
+}
+
+/// Catches SIGTERM, and ends all on it. A caught signal, unlike an ignored or blocked one, has its
+/// usual effect in the command.
+fn end_on_signal() -> io::Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().build()?;
+    let mut terminate = {
+        let _inside = runtime.enter();
+        signal(SignalKind::terminate())?
+    };
+    thread::spawn(move || {
+        runtime.block_on(terminate.recv());
+        end();
+    });
+    Ok(())
+}
+
+/// Ends the command and all that it has started, and then this process.
+fn end() {
+    if IS_ENDING.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let _ = kill_process_group(getpgrp(), Signal::TERM);
+    for process in descendants().into_iter().filter(|one| !one.is_in_group) {
+        let _ = kill_process(process.id, Signal::TERM);
+    }
+    let since = Instant::now();
+    loop {
+        let left = descendants();
+        if left.is_empty() || since.elapsed() > LONGEST_END {
+            exit(128 + Signal::TERM.as_raw());
+        }
+        if since.elapsed() > GRACE {
+            for process in left {
+                let _ = kill_process(process.id, Signal::KILL);
+            }
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Process that the command has started, or the command.
+struct Descendant {
+    id: Pid,
+    /// True if the signals to the command's group reach it.
+    is_in_group: bool,
+}
+
+/// Returns all living descendants of this process.
+fn descendants() -> Vec<Descendant> {
+    let listed = std::fs::read_dir("/proc").into_iter().flatten();
+    let living: Vec<[i32; 3]> = listed
+        .filter_map(|entry| living(entry.ok()?.file_name().to_str()?))
+        .collect();
+    let mut ahead = vec![getpid().as_raw_nonzero().get()];
+    let mut found = Vec::new();
+    while let Some(above) = ahead.pop() {
+        for [id, _, group] in living.iter().filter(|[_, parent, _]| *parent == above) {
+            ahead.push(*id);
+            found.extend(Pid::from_raw(*id).map(|id| Descendant {
+                id,
+                is_in_group: Some(getpgrp()) == Pid::from_raw(*group),
+            }));
+        }
+    }
+    found
+}
+
+/// Returns ID, parent and group of a process that has not ended (proc_pid_stat(5)).
+fn living(id: &str) -> Option<[i32; 3]> {
+    let id: i32 = id.parse().ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name before the last parenthesis may contain anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut words = rest.split(' ');
+    let is_living = !matches!(words.next()?, "Z" | "X");
+    let (parent, group) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    is_living.then_some([id, parent, group])
 }
 
 /// Starts the command, which is searched in PATH. `sftp-server` is also searched where packages of
@@ -76,7 +189,7 @@ fn start(words: &[OsString]) -> io::Result<Child> {
     })
 }
 
-/// Waits for the end of the daemon's process, then kills the process group.
+/// Waits for the end of the daemon's process, then ends all.
 fn end_with(parent: Pid) {
     if let Ok(process) = pidfd_open(parent, PidfdFlags::empty()) {
         // Another process may have taken its number before.
@@ -85,8 +198,16 @@ fn end_with(parent: Pid) {
             let _ = poll(&mut ended, None);
         }
     }
-    let _ = kill_process_group(getpgrp(), Signal::KILL);
+    end();
 }
+
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Time from SIGTERM to SIGKILL.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// Time after which the rest is left: a process that waits for a dead disk cannot be killed.
+const LONGEST_END: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Program of the subsystem `sftp`.
 pub(crate) const SFTP_SERVER: &str = "sftp-server";

@@ -192,6 +192,7 @@ impl CommandError for ExecError {
             return None;
         };
         let rule: ExecRule = rule.parse().ok()?;
+        let rule = for_rsync(&rule).unwrap_or(rule);
         let options = nicstripe::trust::PeerOptions {
             exec: vec![rule],
             ..nicstripe::trust::PeerOptions::unrestricted()
@@ -199,6 +200,14 @@ impl CommandError for ExecError {
         let is_about_rules = text.contains("exec=");
         is_about_rules.then(|| to_allow(host, &options)).flatten()
     }
+}
+
+/// Returns the rule for the server of rsync, whose words depend on the options of each copy.
+fn for_rsync(rule: &ExecRule) -> Option<ExecRule> {
+    let typed = rule.to_string();
+    let (program, _) = typed.split_once(" --server ")?;
+    let is_rsync = program.rsplit('/').next()?.starts_with("rsync") && !program.contains(' ');
+    is_rsync.then(|| format!("{program} --server *").parse().ok())?
 }
 
 /// Buffer size of a pipe in bytes.

@@ -11,7 +11,7 @@ use super::{
 
 /// Command that a peer may run, with exactly these arguments: `exec="zfs recv -s tank/b"`. A last
 /// argument `*` stands for any further arguments: `exec="borg serve *"`. `exec=*` permits every
-/// command.
+/// command. A `*` in quotes or behind a backslash stands for itself: `exec="ls '*'"`.
 ///
 /// The text is split into words once, like a shell does, with quotes and backslashes but without
 /// variables, patterns or substitutions. No shell runs the command.
@@ -84,9 +84,17 @@ impl FromStr for ExecRule {
             text: shorten(text),
         };
         let mut words = shell_words::split(text).map_err(|_| wrong())?;
-        let is_open = words.pop_if(|last| last == ANY).is_some();
+        let typed = as_typed(text);
+        let is_open = typed.last().is_some_and(|last| last == ANY);
+        let bare = typed.iter().filter(|word| *word == ANY).count();
+        if typed.len() != words.len() || bare > usize::from(is_open) {
+            return Err(wrong());
+        }
+        if is_open {
+            words.pop();
+        }
         // A line of the peers file may hold a tab, and no other control character.
-        let is_bad = |word: &String| word == ANY || word.contains(|c| is_hidden(c) && c != '\t');
+        let is_bad = |word: &String| word.contains(|c| is_hidden(c) && c != '\t');
         let has_program = match words.first() {
             Some(program) => !program.is_empty(),
             None => is_open,
@@ -96,6 +104,29 @@ impl FromStr for ExecRule {
         }
         Ok(Self { words, is_open })
     }
+}
+
+/// Splits a text where `shell_words` does, but keeps quotes and backslashes, which tell a `*` that
+/// stands for itself. A comment is no word there either: the numbers of words differ then.
+fn as_typed(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let (mut quote, mut is_escaped) = (None, false);
+    for c in text.chars() {
+        if quote.is_none() && !is_escaped && matches!(c, ' ' | '\t' | '\n') {
+            words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
+            continue;
+        }
+        word.push(c);
+        match (quote, c) {
+            _ if is_escaped => is_escaped = false,
+            (None | Some('"'), '\\') => is_escaped = true,
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    words.extend(Some(word).filter(|word| !word.is_empty()));
+    words
 }
 
 /// Word of a rule that stands for any further arguments.
@@ -131,11 +162,25 @@ mod tests {
         assert!(open.permits(&["borg", "serve"]) && open.permits(&["borg", "serve", "-p", ""]));
         assert!(!open.permits(&["borg"]) && !open.permits(&["borg", "list", "serve"]));
         assert!(ExecRule::any().permits(&["id"]) && rule("*") == ExecRule::any());
+        for literal in ["ls '*'", r"ls \*", "ls \"*\"", "ls ''*", r"ls '*' "] {
+            assert!(rule(literal).permits(&["ls", "*"]), "{literal}");
+            assert!(!rule(literal).permits(&["ls", "/etc"]), "{literal}");
+            assert!(!rule(literal).permits(&["ls"]), "{literal}");
+        }
+        assert!(!rule(r"ls a\ *").permits(&["ls", "a", "x"]));
+        assert!(rule("ls '*' *").permits(&["ls", "*", "x"]));
+        assert!(!rule("'*'").permits(&["id"]));
     }
 
     #[test]
     fn a_rule_is_read_as_it_is_shown() {
-        for text in ["true", "borg serve *", r"sh -c 'echo \* $HOME'"] {
+        for text in [
+            "true",
+            "borg serve *",
+            r"sh -c 'echo \* $HOME'",
+            "ls '*'",
+            "'*' *",
+        ] {
             let rule: ExecRule = text.parse().unwrap();
             assert_eq!(
                 rule.to_string().parse::<ExecRule>().unwrap(),
@@ -146,6 +191,8 @@ mod tests {
         for wrong in [
             "",
             "* x",
+            "a # b",
+            "a #",
             "a * b",
             "\"",
             "'a",
