@@ -386,7 +386,7 @@ fn can_trace() -> bool {
 const MACHINE: &str = r#"
 mount -t tmpfs none /etc/systemd/system
 mkdir -p /run/systemd
-mount -t tmpfs none /run/systemd
+mount -t tmpfs -o mode=755 none /run/systemd
 mkdir /run/systemd/system
 mkdir fake
 cat > fake/systemctl <<'END'
@@ -397,7 +397,20 @@ END
 chmod +x fake/systemctl
 PATH=$PWD/fake:$PATH
 expect() { code=$1; shift; "$@" || { [ $? = $code ] && return; echo "exit code $?: $*" >&2; exit 99; }; [ $code = 0 ] || exit 98; }
-nicstripe=$0
+# A program, and a directory on the way to it, that only root may write.
+mkdir /run/systemd/bin
+install -m 755 "$0" /run/systemd/bin/nicstripe
+nicstripe=/run/systemd/bin/nicstripe
+chmod g+w $nicstripe
+expect 5 $nicstripe service install --root "$PWD/a b" --user daemon
+chmod g-w $nicstripe
+chown daemon $nicstripe
+expect 5 $nicstripe service install --root "$PWD/a b" --user daemon
+chown root $nicstripe
+chmod o+w /run/systemd/bin
+expect 5 $nicstripe service install --root "$PWD/a b" --user daemon
+chmod o-w /run/systemd/bin
+test ! -e /etc/systemd/system/nicstripe.service
 expect 0 $nicstripe service install --root "$PWD/a b" --user daemon
 test "$(stat -c %U "a b")" = daemon
 systemd-analyze verify --man=no /etc/systemd/system/nicstripe.service

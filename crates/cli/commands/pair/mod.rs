@@ -21,12 +21,15 @@ use super::trust::{
     tell_change,
 };
 use crate::{
-    connect::invitation::{InvitationArgs, Meeting, failed, show},
+    connect::{
+        host::Host,
+        invitation::{InvitationArgs, Meeting, failed, show},
+    },
     failure::Failure,
     output::{logging, terminal::Terminal},
     places,
     process::{runtime, signals::Signals},
-    text::shown,
+    text::{invocation::quoted, shown},
 };
 
 /// Make two machines trust each other, by a code of two words
@@ -199,8 +202,20 @@ impl Pair {
             terminal.say(format_args!("{name} knows this machine as {there}"));
         }
         terminal.say(match (port, reader::own_daemon()) {
-            (Some(_), _) => format!("copy to it: nicstripe cp FILE {name}:"),
-            (None, Some(_)) => format!("copy from {name}: nicstripe cp FILE {there}:"),
+            (Some(_), _) => format!(
+                "copy to it: nicstripe cp FILE {}",
+                quoted(format!("{name}:"))
+            ),
+            // The other machine says how it calls this one.
+            (None, Some(_)) if there.parse::<Host>().is_ok() => {
+                format!(
+                    "copy from {name}: nicstripe cp FILE {}",
+                    quoted(format!("{there}:"))
+                )
+            }
+            (None, Some(_)) => {
+                format!("copy from {name} with the name that it has for this machine")
+            }
             (None, None) => {
                 "to copy, start the daemon on one of them: nicstripe serve DIR".to_owned()
             }

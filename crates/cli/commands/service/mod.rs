@@ -20,7 +20,10 @@ use crate::{
     failure::{Failure, Fault, exit::Exit},
     output::{stdout, terminal::Terminal},
     places::SERVICE_HOME,
-    text::{invocation::Invocation, shown},
+    text::{
+        invocation::{Invocation, quoted},
+        shown,
+    },
 };
 
 /// Run the daemon as a service of systemd: at each start of the machine, restarted if it fails
@@ -72,11 +75,12 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         );
         return Err(Fault::new(Exit::Usage, text).into());
     };
+    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
+    check_program(&program)?;
     let user = found_or_made(user)?;
     let group = Group::from_gid(user.gid).ok().flatten();
     let group = group.map_or_else(|| user.gid.to_string(), |group| group.name);
     make_root(&root, &user, terminal)?;
-    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
     let unit = Unit {
         program: &program.to_string_lossy(),
         root: text,
@@ -191,6 +195,35 @@ fn check_ownership() -> Result<(), Failure> {
     }
 }
 
+/// Checks that only root can change the program, which the unit starts at each start of the machine:
+/// neither its file nor a directory on the way to it.
+fn check_program(program: &Path) -> Result<(), Failure> {
+    for path in program.ancestors() {
+        let found = fs::symlink_metadata(path).map_err(Failure::opening(path))?;
+        let mode = found.mode();
+        // In a sticky directory such as /tmp others can add names, but not replace root's.
+        let others_write = mode & 0o022 != 0 && !(found.is_dir() && mode & 0o1000 != 0);
+        let who = match (found.uid(), others_write) {
+            (0, false) => continue,
+            (0, true) => "others than root".to_owned(),
+            (user, _) => User::from_uid(user.into()).ok().flatten().map_or_else(
+                || format!("user {user}"),
+                |user| format!("user {}", user.name),
+            ),
+        };
+        let text = format!(
+            "{} can be changed by {who}: expected a program that only root may write",
+            shown(path)
+        );
+        let hint = format!(
+            "sudo install -m 755 {} /usr/local/bin/nicstripe; then: sudo /usr/local/bin/nicstripe service install",
+            quoted(program)
+        );
+        return Err(Fault::new(Exit::Refused, text).with_hint(hint).into());
+    }
+    Ok(())
+}
+
 /// Returns the user. Makes [`USER`] if it is missing, as the packages do.
 fn found_or_made(name: &str) -> Result<User, Failure> {
     let find = || User::from_name(name).ok().flatten();
@@ -235,11 +268,7 @@ fn make_root(root: &Path, user: &User, terminal: &Terminal) -> Result<(), Failur
             shown(root),
             user.name
         ));
-        terminal.hint(&format!(
-            "chown {}: {}",
-            user.name,
-            crate::text::invocation::quoted(root)
-        ));
+        terminal.hint(&format!("chown {}: {}", user.name, quoted(root)));
     }
     Ok(())
 }

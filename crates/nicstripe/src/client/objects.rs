@@ -93,6 +93,7 @@ impl Client {
             page: VecDeque::new(),
             after: None,
             is_complete: false,
+            left: MOST_NAMES,
         }
     }
 
@@ -370,9 +371,18 @@ pub struct Entries {
     page: VecDeque<Entry>,
     after: Option<Vec<u8>>,
     is_complete: bool,
+    /// Number of names that may follow.
+    left: u64,
 }
 
 impl Entries {
+    /// Sets the number of names after which the listing fails, 16,777,216 by default. A daemon could
+    /// name entries without an end.
+    pub fn at_most(mut self, names: u64) -> Self {
+        self.left = names;
+        self
+    }
+
     /// Returns the next entry, or `None` after the last. Cancel safe.
     ///
     /// ```no_run
@@ -399,6 +409,12 @@ impl Entries {
                 return Err(self.client.nonsense());
             };
             self.is_complete = !more;
+            let count = entries.len() as u64;
+            let left = self.left.checked_sub(count);
+            self.left = left.ok_or_else(|| self.endless("has more names than are read"))?;
+            if more && count == 0 {
+                return Err(self.endless("has no names in a page, and more of them"));
+            }
             if let Some(last) = entries.last() {
                 self.after = Some(last.name.clone());
             }
@@ -408,7 +424,14 @@ impl Entries {
         }
         Ok(self.page.pop_front())
     }
+
+    fn endless(&self, why: &str) -> Error {
+        Error::ended(self.client.host(), &format!("its listing {why}"))
+    }
 }
+
+/// Names of a directory after which a listing fails: ten times as many as ext4 serves well.
+const MOST_NAMES: u64 = 1 << 24;
 
 impl TryFrom<ObjectEntry> for Entry {
     type Error = Error;

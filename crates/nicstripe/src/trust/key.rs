@@ -26,7 +26,7 @@ impl PublicKey {
     /// ```
     pub fn trust_command(&self, name: &str) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%".contains(c);
-        let name = if name.is_empty() || !name.chars().all(is_plain) {
+        let name = if name.is_empty() || name.starts_with('-') || !name.chars().all(is_plain) {
             "NAME"
         } else {
             name

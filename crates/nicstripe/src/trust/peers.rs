@@ -1,6 +1,9 @@
 //! File of trusted peers.
 
-use std::path::{Path, PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use super::file::{self, FileError};
 use super::key::{PublicKey, PublicLine, is_hidden, shorten};
@@ -248,9 +251,19 @@ impl Peers {
     }
 
     /// Returns a name for the key of a line that no other key has, after the host in the line's
-    /// comment. `None` if that is no name to be typed as HOST.
+    /// comment. `None` if that is no name to be typed as HOST, or one that the other machine could
+    /// choose to stand for this machine or a third: `localhost` or an address.
     fn free_name(&self, line: &PublicLine) -> Option<PeerName> {
         let host = line.comment.as_ref()?.rsplit('@').next()?;
+        let address = host.split('%').next().unwrap_or_default();
+        let is_here =
+            |label: Option<&str>| label.is_some_and(|one| one.eq_ignore_ascii_case("localhost"));
+        if address.parse::<IpAddr>().is_ok()
+            || is_here(host.split('.').next())
+            || is_here(host.rsplit('.').next())
+        {
+            return None;
+        }
         let numbered = (2..=self.lines.len() + 2).map(|number| format!("{host}-{number}"));
         std::iter::once(host.to_owned())
             .chain(numbered)

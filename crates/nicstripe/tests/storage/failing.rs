@@ -6,13 +6,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::SystemTime,
 };
 
 use nicstripe::{
     BitRate, CopyOptions, FailCode, FileError, Name,
     storage::{
-        FileIdentity, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile, StoredPart,
-        Subtree,
+        FileIdentity, Kind, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile,
+        StoredPart, Subtree,
     },
 };
 
@@ -27,6 +28,8 @@ struct Faults {
     commit: AtomicBool,
     forget: AtomicBool,
     change: AtomicBool,
+    /// Lists names without an end.
+    endless: AtomicBool,
 }
 
 /// In-memory storage whose operations fail as selected in [`Faults`].
@@ -66,6 +69,13 @@ impl Storage for Failing {
         after: Option<&[u8]>,
         most: usize,
     ) -> Result<Listed, FileError> {
+        if self.1.endless.load(Ordering::Acquire) {
+            let last: u64 =
+                after.map_or(0, |after| str::from_utf8(after).unwrap().parse().unwrap());
+            let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
+            let names = (1..=most as u64).map(|next| format!("{:020}", last + next));
+            return Ok((names.map(|name| (name.into_bytes(), stat)).collect(), true));
+        }
         self.0.list(dir, after, most)
     }
 
@@ -217,4 +227,29 @@ async fn a_stored_file_that_changes_while_it_is_read_is_not_passed_off_as_one() 
     .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::SourceChanged), "{error}");
     assert!(!here.path().join("back").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_without_an_end_fails() {
+    let storage = Failing::default();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let count = async |most| {
+        let mut entries = client.entries(None).at_most(most);
+        let mut count = 0;
+        loop {
+            match within(entries.next()).await {
+                Ok(Some(_)) => count += 1,
+                ended => return (count, ended.map(drop)),
+            }
+        }
+    };
+    storage.1.endless.store(true, Ordering::Release);
+    let (listed, ended) = count(20_000).await;
+    assert!((15_000..=20_000).contains(&listed), "{listed}");
+    let error = ended.unwrap_err();
+    assert!(
+        error.to_string().contains("more names than are read"),
+        "{error}"
+    );
 }
