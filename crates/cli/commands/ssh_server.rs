@@ -74,9 +74,9 @@ impl SshServer {
             let mut signals = Signals::take()?;
             let mut input = BufReader::new(streams::input(PIPE).map_err(Failure::Output)?);
             let mut output = streams::output(PIPE).map_err(Failure::Output)?;
+            // A login script may have printed text without a line break.
             let mut say = async |line: &str| {
-                output.write_all(line.as_bytes()).await?;
-                output.write_all(b"\n").await?;
+                output.write_all(format!("\n{line}\n").as_bytes()).await?;
                 output.flush().await
             };
             say("NICSTRIPE ready").await.map_err(Failure::Output)?;

@@ -94,6 +94,8 @@ pub(crate) struct Needs<'a> {
     pub(crate) dial: Vec<DialTarget>,
     /// Where to listen there.
     pub(crate) listen: Vec<ListenTarget>,
+    /// Longest wait for each step of a start by ssh; `None` for the default.
+    pub(crate) timeout: Option<Duration>,
     /// Code by which to find the peer, whatever its place.
     pub(crate) offering: Option<&'a Offering>,
 }
@@ -171,7 +173,8 @@ async fn through_ssh(
         homes: users.clone(),
         through_ssh: None,
     };
-    let (peer, channel) = ssh::open(&place, &links.ssh, wishes).await?;
+    let (peer, channel) =
+        ssh::open(&place, &links.ssh, wishes, needs.timeout.unwrap_or(SSH)).await?;
     let gone = peer.gone();
     let homes = Homes {
         own: peer.home().to_owned(),
@@ -367,6 +370,9 @@ async fn establish(
     tokio::spawn(tell_of_session(events));
     Ok(client)
 }
+
+/// Default for [`Needs::timeout`], which is that of `--timeout`.
+const SSH: Duration = Duration::from_secs(600);
 
 /// Time in which a daemon must answer at a host that may also be meant for ssh.
 const SILENCE: Duration = Duration::from_secs(3);

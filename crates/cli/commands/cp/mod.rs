@@ -219,6 +219,7 @@ impl Cp {
         let needs = Needs {
             paths: &self.paths,
             offering: self.offering.as_ref(),
+            timeout: Some(self.session.timeout),
             ..Needs::default()
         };
         let tell = |event: &Event| show.on_event(event);
