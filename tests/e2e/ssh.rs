@@ -12,9 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use nicstripe::{
-    bootstrap::{Called, Serving},
-    trust::PublicLine,
+    bootstrap::Called,
+    trust::{PublicKey, PublicLine},
+};
+use nicstripe_proto::{
+    bootstrap::{self, Reply},
+    message::PeerInterface,
 };
 use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, number, pair::LOOPBACK};
 use rustix::process::{Pid, Signal, kill_process};
@@ -497,45 +502,107 @@ cat FOLDER/reply
 exec cat > /dev/null
 "#;
 
+/// Runs a command whose ssh answers with the reply that `answer` returns for the request.
+fn answered(here: &Side, words: &[&str], answer: impl FnOnce(&Called) -> Reply) -> Outcome {
+    let (folder, ssh) = (here.home(), here.home().join("ssh"));
+    fs::write(&ssh, LIAR.replace("FOLDER", folder.to_str().unwrap())).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let _ = fs::remove_file(folder.join("reply"));
+    let _ = fs::remove_file(folder.join("request"));
+    let mut command = here.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.env("NICSTRIPE_SSH", &ssh).args(words);
+    command.args(["--timeout", "2s"]);
+    let copy = Process::spawn(command);
+    let begun = Instant::now();
+    while !folder.join("request").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let request = fs::read_to_string(folder.join("request")).unwrap();
+    let reply = answer(&Called::parse(&request).unwrap()).encode();
+    let line = format!("NICSTRIPE reply {}\n", STANDARD.encode(reply));
+    fs::write(folder.join("reply.new"), line).unwrap();
+    fs::rename(folder.join("reply.new"), folder.join("reply")).unwrap();
+    copy.finish()
+}
+
+/// Returns the answer of a program that listens at a port of 127.0.0.1.
+fn reply(key: &PublicKey, port: u16) -> Reply {
+    Reply {
+        version: 1,
+        program: "0.1.0".into(),
+        key: *key.as_bytes(),
+        port,
+        interfaces: Vec::new(),
+        reached: Some([127, 0, 0, 1].into()),
+        home: b"/".to_vec(),
+        homes: Vec::new(),
+        failure: None,
+    }
+}
+
+fn key_of(side: &Side) -> PublicKey {
+    side.key().parse::<PublicLine>().unwrap().key
+}
+
 #[test]
 fn a_program_there_that_names_the_key_of_another_machine_gets_nothing_from_either() {
-    let (here, victim) = (Side::here(), Side::here());
+    let (here, victim, other) = (Side::here(), Side::here(), Side::here());
     here.write("a", "secret");
     victim.write("b", "precious");
     let daemon = Daemon::start(&victim, &LOOPBACK);
-    let ssh = here.home().join("ssh");
-    let folder = here.home();
-    fs::write(&ssh, LIAR.replace("FOLDER", folder.to_str().unwrap())).unwrap();
-    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
-    for words in [&["cp", "a", "me@nas:"], &["cp", "me@nas:b", "."]] {
-        let _ = fs::remove_file(folder.join("reply"));
-        let _ = fs::remove_file(folder.join("request"));
-        let mut command = here.command(env!("CARGO_BIN_EXE_nicstripe"));
-        command.env("NICSTRIPE_SSH", &ssh).args(words);
-        command.args(["--timeout", "2s"]);
-        let copy = Process::spawn(command);
-        let begun = Instant::now();
-        while !folder.join("request").exists() {
-            assert!(begun.elapsed() < Duration::from_secs(20));
-            thread::sleep(Duration::from_millis(20));
+    for key in [key_of(&victim), key_of(&other)] {
+        for words in [
+            &["cp", "a", "me@nas:"][..],
+            &["cp", "me@nas:b", "."],
+            &["cp", "--allow-ssh-data", "me@nas:b", "."],
+        ] {
+            let ended = answered(&here, words, |_| reply(&key, daemon.port)).expect(10);
+            assert!(!ended.stderr.contains("trust add"), "{ended}");
+            // Nothing listens at the port that ssh would forward.
+            if !words.contains(&"--allow-ssh-data") {
+                let said = "another program answered at me@nas, TCP port";
+                ended.error(&[said]).hint(&["--allow-ssh-data"]);
+            }
         }
-        let request = fs::read_to_string(folder.join("request")).unwrap();
-        let called = Called::parse(&request).unwrap();
-        let line: PublicLine = victim.key().parse().unwrap();
-        let serving = Serving {
-            key: line.key,
-            port: daemon.port,
-            home: "/".as_ref(),
-            homes: &[],
-        };
-        let reply = called.reply(&serving).unwrap();
-        fs::write(folder.join("reply.new"), reply + "\n").unwrap();
-        fs::rename(folder.join("reply.new"), folder.join("reply")).unwrap();
-        let ended = copy.finish();
-        assert_ne!(ended.status.code(), Some(0), "{ended}");
     }
     assert_eq!(victim.names(), ["b"]);
     assert_eq!(here.names(), ["a"]);
     let log = daemon.process.kill().stderr;
     assert!(!log.contains("session begins"), "{log}");
+}
+
+#[test]
+fn an_answer_is_bounded_and_its_words_are_escaped() {
+    let here = Side::here();
+    here.write("a", "a");
+    let key = key_of(&Side::here());
+    let ended = |change: &dyn Fn(&mut Reply)| {
+        answered(&here, &["cp", "a", "me@nas:"], |_| {
+            let mut reply = reply(&key, 9);
+            change(&mut reply);
+            reply
+        })
+    };
+    let odd: [&dyn Fn(&mut Reply); 5] = [
+        &|reply| reply.home = b"../me".to_vec(),
+        &|reply| reply.homes = vec![bootstrap::Path(b"bob".to_vec())],
+        &|reply| reply.homes = vec![bootstrap::Path(Vec::new()); 65],
+        &|reply| reply.interfaces = vec![PeerInterface::new("e", 1); 257],
+        &|reply| reply.interfaces = vec![PeerInterface::new("e".repeat(5000), 1)],
+    ];
+    for odd in odd {
+        let ended = ended(odd).expect(12);
+        ended.error(&["the answer of me@nas is malformed"]);
+    }
+    let refused = ended(&|reply| reply.failure = Some("\x1b[2Jx".repeat(300)));
+    let refused = refused.expect(5);
+    let shown = refused.labelled("error:", &["nicstripe on me@nas cannot serve: \\u{1b}[2Jx"]);
+    assert!(shown.chars().count() < 300, "{refused}");
+    let blocked = ended(&|reply| {
+        reply.interfaces = vec![PeerInterface::new("e\x1b[2J'", 1)];
+    });
+    let blocked = blocked.expect(10);
+    assert!(!blocked.stderr.contains('\x1b'), "{blocked}");
+    blocked.hint(&["on e\\u{1b}[2J' in the firewall"]);
 }

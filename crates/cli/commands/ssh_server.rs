@@ -129,7 +129,7 @@ impl SshServer {
             return Err(Fault::new(Exit::Usage, text).into());
         }
         let home = match (&self.root, self.is_restricted()) {
-            (Some(root), _) => root.clone(),
+            (Some(root), _) => std::path::absolute(root).map_err(Failure::opening(root))?,
             (None, false) => places::own_home(),
             (None, true) => "/".into(),
         };
