@@ -6,7 +6,7 @@ use std::{
     io::Write as _,
     net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -143,6 +143,65 @@ fn one_command_copies_there_and_back_and_leaves_nothing() {
         !machines.here.home().join("identity").exists(),
         "no key is needed here"
     );
+}
+
+/// Returns the paths below a directory, in order.
+fn below(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut ahead = vec![folder.to_owned()];
+    while let Some(folder) = ahead.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                ahead.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    let names = found.iter().map(|path| path.strip_prefix(folder).unwrap());
+    let mut names: Vec<String> = names.map(|name| name.display().to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn nothing_but_the_copied_file_is_left_in_either_home() {
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+    let programs = program.parent().unwrap().to_str().unwrap();
+    for (before, has_home) in [
+        ("unset NICSTRIPE_HOME", true),
+        ("unset NICSTRIPE_HOME; export HOME=$PWD/none", false),
+    ] {
+        let machines = Machines::with(before, programs);
+        machines.here.write("a", "a");
+        let mine = Side::here();
+        let own = mine.files();
+        let home = if has_home {
+            own.clone()
+        } else {
+            own.join("none")
+        };
+        let run = |words: &[&str], kept: &[&str]| {
+            let mut command = machines.command(words);
+            command.env_remove("NICSTRIPE_HOME").env("HOME", &home);
+            let ended = Process::spawn(command).finish().expect(0);
+            // The program there ends after its client.
+            let begun = Instant::now();
+            while below(&machines.there.files()) != kept {
+                let late = begun.elapsed() > Duration::from_secs(5);
+                let there = below(&machines.there.files());
+                assert!(!late, "{words:?}: {there:?}: {ended}");
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(below(&own), Vec::<String>::new(), "{words:?}: {ended}");
+        };
+        let there = format!("me@nas:{}/b", machines.there.files().display());
+        run(&["cp", "a", &there], &["b"]);
+        run(&["cp", &there, "c"], &["b"]);
+        run(&["ls", &there], &["b"]);
+        run(&["links", "me@nas"], &["b"]);
+        run(&["exec", "me@nas", "true"], &["b"]);
+    }
 }
 
 #[test]

@@ -130,7 +130,10 @@ impl SshServer {
         }
         let home = match (&self.root, self.is_restricted()) {
             (Some(root), _) => std::path::absolute(root).map_err(Failure::opening(root))?,
-            (None, false) => places::own_home(),
+            // sshd starts the shell of an account without a home in the root.
+            (None, false) => Some(places::own_home())
+                .filter(|home| home.is_dir())
+                .unwrap_or_else(|| "/".into()),
             (None, true) => "/".into(),
         };
         if self.is_restricted() && called.is_from_root() {
