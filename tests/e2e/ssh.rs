@@ -24,6 +24,8 @@ use nicstripe_proto::{
 use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, number, pair::LOOPBACK};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::pairing::Inviter;
+
 /// Two machines without keys or daemon, and an ssh between them.
 pub(crate) struct Machines {
     pub(crate) here: Side,
@@ -201,6 +203,30 @@ fn nothing_but_the_copied_file_is_left_in_either_home() {
         run(&["ls", &there], &["b"]);
         run(&["links", "me@nas"], &["b"]);
         run(&["exec", "me@nas", "true"], &["b"]);
+    }
+}
+
+#[test]
+fn a_copy_by_a_code_leaves_only_the_file_too() {
+    let (from, to) = (Side::here(), Side::here());
+    from.write("a", "a");
+    let command = |side: &Side, words: &[&str]| {
+        let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command
+            .env_remove("NICSTRIPE_HOME")
+            .env("HOME", side.home());
+        command.args(words);
+        command
+    };
+    let receiving = Process::spawn(command(&to, &["receive", "-y"]));
+    let inviter = Inviter::of(receiving);
+    let words = ["send", "--host", &inviter.host, "a", &inviter.code];
+    Process::spawn(command(&from, &words)).finish().expect(0);
+    inviter.process.finish().expect(0);
+    assert_eq!(to.read("a"), b"a");
+    for side in [&from, &to] {
+        assert_eq!(below(&side.home()), Vec::<String>::new());
+        assert_eq!(side.names(), ["a"]);
     }
 }
 

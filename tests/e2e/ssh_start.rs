@@ -150,20 +150,20 @@ const ROWS: [Row; 27] = [
         ..fails(
             "a nicstripe that refuses",
             "exec nicstripe ssh-server --read-only",
-            "nicstripe on me@nas cannot serve: --read-only and --append-only need --root DIR",
+            "error: nicstripe on me@nas cannot serve: --read-only and --append-only need --root DIR",
             5,
         )
     },
     fails(
         "no nicstripe",
         "",
-        "nicstripe is not installed on me@nas…--install",
+        "error: nicstripe is not installed on me@nas…--install",
         10,
     ),
     fails(
         "an old nicstripe",
         "echo NICSTRIPE old Linux-x86_64 nicstripe 0.0.9; exec cat",
-        "nicstripe 0.0.9 on me@nas is too old for ssh",
+        "error: nicstripe 0.0.9 on me@nas is too old for ssh",
         12,
     ),
     installs(
