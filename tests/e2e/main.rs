@@ -38,6 +38,7 @@ mod single;
 mod sockets;
 mod sources;
 mod ssh;
+mod ssh_start;
 mod start;
 mod status;
 mod trees;

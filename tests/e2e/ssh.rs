@@ -6,23 +6,30 @@ use std::{
     io::Write as _,
     net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use nicstripe::{
-    bootstrap::{Called, Serving},
-    trust::PublicLine,
+    bootstrap::Called,
+    trust::{PublicKey, PublicLine},
+};
+use nicstripe_proto::{
+    bootstrap::{self, Reply},
+    message::PeerInterface,
 };
 use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, number, pair::LOOPBACK};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::pairing::Inviter;
+
 /// Two machines without keys or daemon, and an ssh between them.
-struct Machines {
-    here: Side,
-    there: Side,
+pub(crate) struct Machines {
+    pub(crate) here: Side,
+    pub(crate) there: Side,
     ssh: PathBuf,
 }
 
@@ -37,13 +44,13 @@ exec sh -c "$1"
 "#;
 
 impl Machines {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
         Self::with("", program.parent().unwrap().to_str().unwrap())
     }
 
     /// `before` runs in the login shell before the command; `programs` is the PATH there.
-    fn with(before: &str, programs: &str) -> Self {
+    pub(crate) fn with(before: &str, programs: &str) -> Self {
         let (here, there) = (Side::here(), Side::here());
         let ssh = here.home().join("ssh");
         let script = SSH
@@ -56,17 +63,17 @@ impl Machines {
         Self { here, there, ssh }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.here.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.env("NICSTRIPE_SSH", &self.ssh).args(arguments);
         command
     }
 
-    fn start(&self, arguments: &[&str]) -> Process {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Process {
         Process::spawn(self.command(arguments))
     }
 
-    fn run(&self, arguments: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         self.start(arguments).finish()
     }
 
@@ -85,7 +92,7 @@ impl Machines {
     }
 
     /// Asserts that the other side has no process and no file beside those named.
-    fn expect_nothing_left(&self, within: Duration) {
+    pub(crate) fn expect_nothing_left(&self, within: Duration) {
         let begun = Instant::now();
         while !self.left().is_empty() {
             assert!(begun.elapsed() < within, "{:?}", self.left());
@@ -138,6 +145,89 @@ fn one_command_copies_there_and_back_and_leaves_nothing() {
         !machines.here.home().join("identity").exists(),
         "no key is needed here"
     );
+}
+
+/// Returns the paths below a directory, in order.
+fn below(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut ahead = vec![folder.to_owned()];
+    while let Some(folder) = ahead.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                ahead.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    let names = found.iter().map(|path| path.strip_prefix(folder).unwrap());
+    let mut names: Vec<String> = names.map(|name| name.display().to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn nothing_but_the_copied_file_is_left_in_either_home() {
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+    let programs = program.parent().unwrap().to_str().unwrap();
+    for (before, has_home) in [
+        ("unset NICSTRIPE_HOME", true),
+        ("unset NICSTRIPE_HOME; export HOME=$PWD/none", false),
+    ] {
+        let machines = Machines::with(before, programs);
+        machines.here.write("a", "a");
+        let mine = Side::here();
+        let own = mine.files();
+        let home = if has_home {
+            own.clone()
+        } else {
+            own.join("none")
+        };
+        let run = |words: &[&str], kept: &[&str]| {
+            let mut command = machines.command(words);
+            command.env_remove("NICSTRIPE_HOME").env("HOME", &home);
+            let ended = Process::spawn(command).finish().expect(0);
+            // The program there ends after its client.
+            let begun = Instant::now();
+            while below(&machines.there.files()) != kept {
+                let late = begun.elapsed() > Duration::from_secs(5);
+                let there = below(&machines.there.files());
+                assert!(!late, "{words:?}: {there:?}: {ended}");
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(below(&own), Vec::<String>::new(), "{words:?}: {ended}");
+        };
+        let there = format!("me@nas:{}/b", machines.there.files().display());
+        run(&["cp", "a", &there], &["b"]);
+        run(&["cp", &there, "c"], &["b"]);
+        run(&["ls", &there], &["b"]);
+        run(&["links", "me@nas"], &["b"]);
+        run(&["exec", "me@nas", "true"], &["b"]);
+    }
+}
+
+#[test]
+fn a_copy_by_a_code_leaves_only_the_file_too() {
+    let (from, to) = (Side::here(), Side::here());
+    from.write("a", "a");
+    let command = |side: &Side, words: &[&str]| {
+        let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command
+            .env_remove("NICSTRIPE_HOME")
+            .env("HOME", side.home());
+        command.args(words);
+        command
+    };
+    let receiving = Process::spawn(command(&to, &["receive", "-y"]));
+    let inviter = Inviter::of(receiving);
+    let words = ["send", "--host", &inviter.host, "a", &inviter.code];
+    Process::spawn(command(&from, &words)).finish().expect(0);
+    inviter.process.finish().expect(0);
+    assert_eq!(to.read("a"), b"a");
+    for side in [&from, &to] {
+        assert_eq!(below(&side.home()), Vec::<String>::new());
+        assert_eq!(side.names(), ["a"]);
+    }
 }
 
 #[test]
@@ -296,36 +386,6 @@ fn what_is_missing_there_is_told_in_one_sentence_and_installed_on_request() {
         .expect(12)
         .error(&["nicstripe 0.0.9 on me@nas is too old for ssh"])
         .hint(&["--install"]);
-}
-
-#[test]
-fn ssh_that_fails_or_answers_otherwise_is_told() {
-    for (before, code, said) in [
-        ("exit 255", 10, "ssh cannot log in to me@nas"),
-        ("exit 3", 10, "ssh to me@nas ended with 3"),
-        ("echo hello; exit 0", 10, "ended with 0"),
-        ("yes", 10, "answers ssh, but not as nicstripe does"),
-        (
-            "echo NICSTRIPE ready; read -r line; echo NICSTRIPE reply AAAA; exit 0",
-            10,
-            "cannot serve",
-        ),
-    ] {
-        let machines = Machines::with(before, "/nowhere");
-        machines.here.write("a", b"a");
-        let failed = machines.run(&["cp", "a", "me@nas:"]);
-        assert!(failed.stderr.contains(said), "{before}: {failed}");
-        assert!(
-            failed.status.code() == Some(code) || said == "cannot serve",
-            "{before}: {failed}"
-        );
-    }
-    // What a login script prints before does no harm.
-    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
-    let programs = program.parent().unwrap().to_str().unwrap();
-    let noisy = Machines::with("echo Welcome; echo NICSTRIPES", programs);
-    noisy.here.write("a", b"a");
-    noisy.run(&["cp", "a", "me@nas:"]).expect(0);
 }
 
 /// Machines whose ssh starts the server with these options, whatever the client asks. The account's
@@ -527,45 +587,107 @@ cat FOLDER/reply
 exec cat > /dev/null
 "#;
 
+/// Runs a command whose ssh answers with the reply that `answer` returns for the request.
+fn answered(here: &Side, words: &[&str], answer: impl FnOnce(&Called) -> Reply) -> Outcome {
+    let (folder, ssh) = (here.home(), here.home().join("ssh"));
+    fs::write(&ssh, LIAR.replace("FOLDER", folder.to_str().unwrap())).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let _ = fs::remove_file(folder.join("reply"));
+    let _ = fs::remove_file(folder.join("request"));
+    let mut command = here.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.env("NICSTRIPE_SSH", &ssh).args(words);
+    command.args(["--timeout", "2s"]);
+    let copy = Process::spawn(command);
+    let begun = Instant::now();
+    while !folder.join("request").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let request = fs::read_to_string(folder.join("request")).unwrap();
+    let reply = answer(&Called::parse(&request).unwrap()).encode();
+    let line = format!("NICSTRIPE reply {}\n", STANDARD.encode(reply));
+    fs::write(folder.join("reply.new"), line).unwrap();
+    fs::rename(folder.join("reply.new"), folder.join("reply")).unwrap();
+    copy.finish()
+}
+
+/// Returns the answer of a program that listens at a port of 127.0.0.1.
+fn reply(key: &PublicKey, port: u16) -> Reply {
+    Reply {
+        version: 1,
+        program: "0.1.0".into(),
+        key: *key.as_bytes(),
+        port,
+        interfaces: Vec::new(),
+        reached: Some([127, 0, 0, 1].into()),
+        home: b"/".to_vec(),
+        homes: Vec::new(),
+        failure: None,
+    }
+}
+
+fn key_of(side: &Side) -> PublicKey {
+    side.key().parse::<PublicLine>().unwrap().key
+}
+
 #[test]
 fn a_program_there_that_names_the_key_of_another_machine_gets_nothing_from_either() {
-    let (here, victim) = (Side::here(), Side::here());
+    let (here, victim, other) = (Side::here(), Side::here(), Side::here());
     here.write("a", "secret");
     victim.write("b", "precious");
     let daemon = Daemon::start(&victim, &LOOPBACK);
-    let ssh = here.home().join("ssh");
-    let folder = here.home();
-    fs::write(&ssh, LIAR.replace("FOLDER", folder.to_str().unwrap())).unwrap();
-    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
-    for words in [&["cp", "a", "me@nas:"], &["cp", "me@nas:b", "."]] {
-        let _ = fs::remove_file(folder.join("reply"));
-        let _ = fs::remove_file(folder.join("request"));
-        let mut command = here.command(env!("CARGO_BIN_EXE_nicstripe"));
-        command.env("NICSTRIPE_SSH", &ssh).args(words);
-        command.args(["--timeout", "2s"]);
-        let copy = Process::spawn(command);
-        let begun = Instant::now();
-        while !folder.join("request").exists() {
-            assert!(begun.elapsed() < Duration::from_secs(20));
-            thread::sleep(Duration::from_millis(20));
+    for key in [key_of(&victim), key_of(&other)] {
+        for words in [
+            &["cp", "a", "me@nas:"][..],
+            &["cp", "me@nas:b", "."],
+            &["cp", "--allow-ssh-data", "me@nas:b", "."],
+        ] {
+            let ended = answered(&here, words, |_| reply(&key, daemon.port)).expect(10);
+            assert!(!ended.stderr.contains("trust add"), "{ended}");
+            // Nothing listens at the port that ssh would forward.
+            if !words.contains(&"--allow-ssh-data") {
+                let said = "another program answered at me@nas, TCP port";
+                ended.error(&[said]).hint(&["--allow-ssh-data"]);
+            }
         }
-        let request = fs::read_to_string(folder.join("request")).unwrap();
-        let called = Called::parse(&request).unwrap();
-        let line: PublicLine = victim.key().parse().unwrap();
-        let serving = Serving {
-            key: line.key,
-            port: daemon.port,
-            home: "/".as_ref(),
-            homes: &[],
-        };
-        let reply = called.reply(&serving).unwrap();
-        fs::write(folder.join("reply.new"), reply + "\n").unwrap();
-        fs::rename(folder.join("reply.new"), folder.join("reply")).unwrap();
-        let ended = copy.finish();
-        assert_ne!(ended.status.code(), Some(0), "{ended}");
     }
     assert_eq!(victim.names(), ["b"]);
     assert_eq!(here.names(), ["a"]);
     let log = daemon.process.kill().stderr;
     assert!(!log.contains("session begins"), "{log}");
+}
+
+#[test]
+fn an_answer_is_bounded_and_its_words_are_escaped() {
+    let here = Side::here();
+    here.write("a", "a");
+    let key = key_of(&Side::here());
+    let ended = |change: &dyn Fn(&mut Reply)| {
+        answered(&here, &["cp", "a", "me@nas:"], |_| {
+            let mut reply = reply(&key, 9);
+            change(&mut reply);
+            reply
+        })
+    };
+    let odd: [&dyn Fn(&mut Reply); 5] = [
+        &|reply| reply.home = b"../me".to_vec(),
+        &|reply| reply.homes = vec![bootstrap::Path(b"bob".to_vec())],
+        &|reply| reply.homes = vec![bootstrap::Path(Vec::new()); 65],
+        &|reply| reply.interfaces = vec![PeerInterface::new("e", 1); 257],
+        &|reply| reply.interfaces = vec![PeerInterface::new("e".repeat(5000), 1)],
+    ];
+    for odd in odd {
+        let ended = ended(odd).expect(12);
+        ended.error(&["the answer of me@nas is malformed"]);
+    }
+    let refused = ended(&|reply| reply.failure = Some("\x1b[2Jx".repeat(300)));
+    let refused = refused.expect(5);
+    let shown = refused.labelled("error:", &["nicstripe on me@nas cannot serve: \\u{1b}[2Jx"]);
+    assert!(shown.chars().count() < 300, "{refused}");
+    let blocked = ended(&|reply| {
+        reply.interfaces = vec![PeerInterface::new("e\x1b[2J'", 1)];
+    });
+    let blocked = blocked.expect(10);
+    assert!(!blocked.stderr.contains('\x1b'), "{blocked}");
+    blocked.hint(&["on e\\u{1b}[2J' in the firewall"]);
 }

@@ -74,9 +74,9 @@ impl SshServer {
             let mut signals = Signals::take()?;
             let mut input = BufReader::new(streams::input(PIPE).map_err(Failure::Output)?);
             let mut output = streams::output(PIPE).map_err(Failure::Output)?;
+            // A login script may have printed text without a line break.
             let mut say = async |line: &str| {
-                output.write_all(line.as_bytes()).await?;
-                output.write_all(b"\n").await?;
+                output.write_all(format!("\n{line}\n").as_bytes()).await?;
                 output.flush().await
             };
             say("NICSTRIPE ready").await.map_err(Failure::Output)?;
@@ -129,8 +129,11 @@ impl SshServer {
             return Err(Fault::new(Exit::Usage, text).into());
         }
         let home = match (&self.root, self.is_restricted()) {
-            (Some(root), _) => root.clone(),
-            (None, false) => places::own_home(),
+            (Some(root), _) => std::path::absolute(root).map_err(Failure::opening(root))?,
+            // sshd starts the shell of an account without a home in the root.
+            (None, false) => Some(places::own_home())
+                .filter(|home| home.is_dir())
+                .unwrap_or_else(|| "/".into()),
             (None, true) => "/".into(),
         };
         if self.is_restricted() && called.is_from_root() {

@@ -45,7 +45,11 @@ impl ConnectArgs {
         keeper: Arc<RouteKeeper>,
     ) -> Result<Connected, Failure> {
         let adapt = |builder| self.session.apply(builder).route_keeper(keeper.clone());
-        setup::connect(place, &self.links, needs, adapt, setup::say).await
+        let needs = Needs {
+            timeout: Some(self.session.timeout),
+            ..needs.clone()
+        };
+        setup::connect(place, &self.links, &needs, adapt, setup::say).await
     }
 
     #[cfg(test)]

@@ -94,6 +94,8 @@ pub(crate) struct Needs<'a> {
     pub(crate) dial: Vec<DialTarget>,
     /// Where to listen there.
     pub(crate) listen: Vec<ListenTarget>,
+    /// Longest wait for each step of a start by ssh; `None` for the default.
+    pub(crate) timeout: Option<Duration>,
     /// Code by which to find the peer, whatever its place.
     pub(crate) offering: Option<&'a Offering>,
 }
@@ -171,7 +173,8 @@ async fn through_ssh(
         homes: users.clone(),
         through_ssh: None,
     };
-    let (peer, channel) = ssh::open(&place, &links.ssh, wishes).await?;
+    let (peer, channel) =
+        ssh::open(&place, &links.ssh, wishes, needs.timeout.unwrap_or(SSH)).await?;
     let gone = peer.gone();
     let homes = Homes {
         own: peer.home().to_owned(),
@@ -185,16 +188,25 @@ async fn through_ssh(
     let direct = establish(builder().introduced(&peer), &place.host, &mut tell).await;
     let client = match direct {
         Ok(client) => client,
-        Err(Failure::Library(error)) if is_unanswered(&error) => {
+        Err(Failure::Library(error)) if is_unanswered(&error) || is_stranger(&error) => {
             let Some(port) = channel.forwarded else {
                 channel.close().await;
-                return Err(blocked(&place, &peer, &error).into());
+                return Err(match is_stranger(&error) {
+                    true => stranger(&place, &peer, Some("--allow-ssh-data")).into(),
+                    false => blocked(&place, &peer, &error).into(),
+                });
             };
             Terminal::default().say(format_args!(
                 "no cable to {place} carries the data; sending it through ssh, over one connection"
             ));
-            let forwarded = builder().introduced(&peer.forwarded(port));
-            establish(forwarded, &place.host, &mut tell).await?
+            let peer = peer.forwarded(port);
+            match establish(builder().introduced(&peer), &place.host, &mut tell).await {
+                Err(Failure::Library(error)) if is_stranger(&error) => {
+                    channel.close().await;
+                    return Err(stranger(&place, &peer, None).into());
+                }
+                client => client?,
+            }
         }
         Err(failure) => return Err(failure),
     };
@@ -222,6 +234,9 @@ async fn by_a_code(
             return Err(match failure {
                 Failure::Library(error) if is_unanswered(&error) => {
                     blocked(place, &peer, &error).into()
+                }
+                Failure::Library(error) if is_stranger(&error) => {
+                    stranger(place, &peer, None).into()
                 }
                 failure => failure,
             });
@@ -275,7 +290,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the error for a peer that was introduced, but to which no cable carries the data.
 fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
-    let there: Vec<String> = peer.interfaces().map(shown).collect();
+    let there: Vec<&str> = peer.interfaces().collect();
     let tried: String = match error {
         Error::Unreachable(unreached) => {
             let tried = unreached.tried.iter();
@@ -293,6 +308,30 @@ fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
         Invocation::of_this_process().with_flag("--allow-ssh-data")
     );
     Fault::new(Exit::NoLink, text).with_hint(hint)
+}
+
+/// Returns the error for an introduced peer at whose address and port another program answered. Its
+/// one-time key is in no list, so there is nothing to trust.
+fn stranger(place: &Place, peer: &Introduction, option: Option<&str>) -> Fault {
+    let port = peer.port();
+    let text = format!(
+        "another program answered at {place}, TCP port {port}: expected the key of this command"
+    );
+    let again = Invocation::of_this_process();
+    let hint = match option {
+        Some(option) => format!(
+            "run it again, or let ssh carry the data: {}",
+            again.with_flag(option)
+        ),
+        None => format!("run it again: {}", again.typed()),
+    };
+    Fault::new(Exit::NoLink, text).with_hint(hint)
+}
+
+/// Returns true if a program with another key than the introduced one answered, or one that does
+/// not accept the key of this command.
+fn is_stranger(error: &Error) -> bool {
+    matches!(error, Error::UntrustedPeer { .. } | Error::Untrusted { .. })
 }
 
 /// Connects to a daemon; within [`SILENCE`] if `may_be_ssh`, unless one answers that it is full. If
@@ -367,6 +406,9 @@ async fn establish(
     tokio::spawn(tell_of_session(events));
     Ok(client)
 }
+
+/// Default for [`Needs::timeout`], which is that of `--timeout`.
+const SSH: Duration = Duration::from_secs(600);
 
 /// Time in which a daemon must answer at a host that may also be meant for ssh.
 const SILENCE: Duration = Duration::from_secs(3);

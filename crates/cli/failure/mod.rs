@@ -120,6 +120,7 @@ pub(crate) struct Fault {
     source: Option<Box<dyn error::Error + Send + Sync>>,
     exit: Exit,
     hint: Option<String>,
+    details: Vec<String>,
 }
 
 impl Fault {
@@ -129,6 +130,7 @@ impl Fault {
             source: None,
             exit,
             hint: None,
+            details: Vec::new(),
         }
     }
 
@@ -146,6 +148,11 @@ impl Fault {
         }
     }
 
+    /// Sets the lines to print below the error line.
+    pub(crate) fn with_details(self, details: Vec<String>) -> Self {
+        Self { details, ..self }
+    }
+
     /// Returns the wrapper of errors of reading `path`.
     pub(crate) fn reading(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::new(Exit::Files, format!("cannot read {path:?}")).because(source)
@@ -159,6 +166,10 @@ impl CommandError for Fault {
 
     fn hint(&self, _: &Invocation) -> Option<String> {
         self.hint.clone()
+    }
+
+    fn details(&self) -> &[String] {
+        &self.details
     }
 }
 

@@ -20,11 +20,36 @@ use tokio::{io::AsyncWriteExt as _, net::UnixListener, task::JoinHandle};
 
 use crate::output::json::Object;
 
-/// Socket of this process. Dropping it removes the socket.
+/// Socket of this process. Dropping it removes the socket, and the directories made for it.
 #[derive(Debug)]
 pub(crate) struct Presence {
     path: PathBuf,
+    /// Dropped after the socket is removed.
+    _made: Made,
     task: JoinHandle<()>,
+}
+
+/// Directories that this process has made, the deepest first. Dropping them removes the empty ones.
+#[derive(Debug)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Creates a directory and those above that are missing.
+    fn create(folder: &Path) -> io::Result<Self> {
+        let missing = folder.ancestors().take_while(|path| !path.exists());
+        let made = Self(missing.map(Path::to_owned).collect());
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        Ok(made)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = self.0.iter().try_for_each(fs::remove_dir);
+    }
 }
 
 impl Presence {
@@ -35,8 +60,9 @@ impl Presence {
         answer: impl Fn() -> Object + Send + Sync + 'static,
     ) -> Option<Self> {
         match open(&folder(home)) {
-            Ok((listener, path)) => Some(Self {
+            Ok((listener, path, made)) => Some(Self {
                 path,
+                _made: made,
                 task: tokio::spawn(serve(listener, answer)),
             }),
             Err(error) => {
@@ -54,19 +80,14 @@ impl Drop for Presence {
     }
 }
 
-fn open(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
-    if !folder.is_dir() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
-    }
+fn open(folder: &Path) -> io::Result<(UnixListener, PathBuf, Made)> {
+    let made = Made::create(folder)?;
     let path = folder.join(format!("{}.sock", std::process::id()));
     // An earlier process that was killed may have had this number.
     let _ = fs::remove_file(&path);
     let listener = StdListener::bind(&path)?;
     listener.set_nonblocking(true)?;
-    Ok((UnixListener::from_std(listener)?, path))
+    Ok((UnixListener::from_std(listener)?, path, made))
 }
 
 async fn serve(listener: UnixListener, answer: impl Fn() -> Object) {

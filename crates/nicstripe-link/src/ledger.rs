@@ -21,7 +21,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, fchmod, fchown, flock},
+    fs::{FlockOperation, Mode, OFlags, fchmod, fchown, flock, fstat},
     io::Errno,
     process::{Pid, Uid, geteuid, test_kill_process},
 };
@@ -172,10 +172,46 @@ pub(crate) fn namespace() -> Result<u64, LedgerError> {
     Ok(fs::metadata(path).map_err(LedgerError::at(path))?.st_ino())
 }
 
-/// Creates the state directory if it is missing, and returns this process as owner.
-pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
-    fs::create_dir_all(state_dir).map_err(LedgerError::at(state_dir))?;
+/// Returns this process as owner.
+pub(crate) fn this_process() -> Result<Owner, LedgerError> {
     Owner::current().map_err(LedgerError::at(Path::new("/proc/self/stat")))
+}
+
+/// Removes, when dropped, the directories that were missing when it was made: the state directory
+/// unless it has records, and those above that are empty.
+pub(crate) struct Tidy {
+    /// Missing directories, the deepest first.
+    missing: Vec<PathBuf>,
+}
+
+impl Tidy {
+    pub(crate) fn new(state_dir: &Path) -> Self {
+        let above = state_dir.ancestors();
+        let missing = above.take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+        Self {
+            missing: missing.map(Path::to_owned).collect(),
+        }
+    }
+}
+
+impl Drop for Tidy {
+    fn drop(&mut self) {
+        let Some(state_dir) = self.missing.first() else {
+            return;
+        };
+        let user = geteuid().as_raw();
+        if let Ok(_lock) = lock(state_dir, user, OFlags::empty(), LOCK_TIMEOUT)
+            && holds_only_a_lock(state_dir)
+        {
+            let _ = remove(&lock_of(state_dir, user));
+        }
+        // Fails for one that something is in, and then for those above.
+        let _ = self.missing.iter().try_for_each(fs::remove_dir);
+    }
+}
+
+fn holds_only_a_lock(state_dir: &Path) -> bool {
+    fs::read_dir(state_dir).is_ok_and(|entries| entries.count() == 1)
 }
 
 /// Records of one type in a state directory. Those of this process's user are locked against
@@ -193,6 +229,7 @@ pub(crate) struct Ledger<'d, R> {
 
 impl<'d, R: Recorded> Ledger<'d, R> {
     /// Waits for the lock of this process's effective user, at most 2 s, and reads the records.
+    /// Creates the directory if it is missing.
     pub(crate) fn open(directory: &'d Path) -> Result<Self, LedgerError> {
         let user = geteuid().as_raw();
         let lock = lock(directory, user, OFlags::CREATE, LOCK_TIMEOUT)?;
@@ -414,16 +451,27 @@ fn lock(
     create: OFlags,
     timeout: Duration,
 ) -> Result<OwnedFd, LedgerError> {
-    let path = directory.join(format!("{user}.lock"));
+    let path = lock_of(directory, user);
     let fail = |source: Errno| LedgerError::at(&path)(source.into());
     // Read access is enough for a lock, and the file of another user allows no more.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | create;
-    let file = rustix::fs::open(&path, flags, FILE_MODE).map_err(fail)?;
-    share(directory, &file);
+    let open = || -> Result<OwnedFd, LedgerError> {
+        let mut opened = rustix::fs::open(&path, flags, FILE_MODE);
+        if matches!(opened, Err(Errno::NOENT)) && create.contains(OFlags::CREATE) {
+            fs::create_dir_all(directory).map_err(LedgerError::at(directory))?;
+            opened = rustix::fs::open(&path, flags, FILE_MODE);
+        }
+        let file = opened.map_err(fail)?;
+        share(directory, &file);
+        Ok(file)
+    };
+    let mut file = open()?;
     let deadline = Instant::now() + timeout;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) if is_at(&file, &path) => return Ok(file),
+            // Its last holder has removed it.
+            Ok(()) => file = open()?,
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                 thread::sleep(LOCK_RETRY);
             }
@@ -436,6 +484,19 @@ fn lock(
             Err(error) => return Err(fail(error)),
         }
     }
+}
+
+fn lock_of(directory: &Path, user: u32) -> PathBuf {
+    directory.join(format!("{user}.lock"))
+}
+
+/// Returns true if an open file has this path.
+fn is_at(file: &OwnedFd, path: &Path) -> bool {
+    let open = fstat(file);
+    let there = fs::symlink_metadata(path);
+    open.is_ok_and(|open| {
+        there.is_ok_and(|there| (open.st_dev, open.st_ino) == (there.st_dev(), there.st_ino()))
+    })
 }
 
 /// Maximum length of a record file that is read, in bytes: ten times that of the maximum number of
@@ -475,6 +536,40 @@ mod tests {
                 metric: HostRoute::DEFAULT_METRIC,
             },
         }
+    }
+
+    #[test]
+    fn a_directory_made_for_records_goes_with_the_last_of_them() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("state/nicstripe");
+        for keeps in [true, false] {
+            let tidy = Tidy::new(&directory);
+            let mut ledger = Ledger::open(&directory).unwrap();
+            ledger.records.extend(keeps.then(record));
+            ledger.save().unwrap();
+            drop(ledger);
+            drop(tidy);
+            assert_eq!(directory.exists(), keeps);
+            let _ = fs::remove_dir_all(base.path().join("state"));
+        }
+        let existing = base.path();
+        drop(Tidy::new(existing));
+        assert!(existing.exists());
+    }
+
+    #[test]
+    fn a_lock_that_its_holder_removes_locks_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = lock_of(directory.path(), 7);
+        let take = || lock(directory.path(), 7, OFlags::CREATE, LOCK_TIMEOUT).unwrap();
+        let first = take();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(take);
+            thread::sleep(Duration::from_millis(50));
+            remove(&path).unwrap();
+            drop(first);
+            assert!(is_at(&waiting.join().unwrap(), &path));
+        });
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub const MAX_MESSAGE: usize = 256 << 10;
 /// Maximum number of home directories, tunnel targets or listeners in a [`Request`].
 pub const MOST_NAMES: usize = 64;
 
+/// Maximum number of interfaces in a [`Reply`]. A program sends at most 64.
+pub const MOST_INTERFACES: usize = 256;
+
+/// Maximum length of a text in a [`Reply`] in bytes.
+pub const MAX_TEXT: usize = 4096;
+
 /// First message: what the client is and needs.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -75,7 +81,7 @@ pub struct Reply {
     /// Address at which the ssh connection arrived; `None` if unknown.
     #[n(5)]
     pub reached: Option<IpAddr>,
-    /// Absolute path of the user's home directory.
+    /// Absolute path of the user's home directory; empty with a failure.
     #[cbor(n(6), with = "minicbor::bytes")]
     pub home: Vec<u8>,
     /// Home directories in the order of [`Request::homes`]; empty for an unknown user.
@@ -125,16 +131,31 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// It is malformed, or has a path longer than [`MAX_ROOT`].
+    /// It is malformed, or has a path that is relative or longer than [`MAX_ROOT`], a text longer
+    /// than [`MAX_TEXT`], or more than [`MOST_INTERFACES`] interfaces or [`MOST_NAMES`] homes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let reply: Self = decoded(bytes)?;
-        let homes = reply.homes.iter().map(|Path(home)| home);
-        let is_bounded = reply.homes.len() <= MOST_NAMES
+        let is_path = |path: &[u8]| path.len() <= MAX_ROOT && path.starts_with(b"/");
+        let homes = &reply.homes;
+        let are_paths = (is_path(&reply.home) || reply.failure.is_some())
             && homes
-                .chain([&reply.home])
-                .all(|home| home.len() <= MAX_ROOT);
-        is_bounded.then_some(reply).ok_or(Malformed)
+                .iter()
+                .all(|Path(home)| home.is_empty() || is_path(home));
+        let is_bounded = homes.len() <= MOST_NAMES
+            && reply.interfaces.len() <= MOST_INTERFACES
+            && reply.texts().all(|text| text.len() <= MAX_TEXT);
+        (are_paths && is_bounded).then_some(reply).ok_or(Malformed)
     }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let of_interfaces = self.interfaces.iter().flat_map(texts_of);
+        of_interfaces.chain(&self.failure).chain([&self.program])
+    }
+}
+
+fn texts_of(interface: &PeerInterface) -> impl Iterator<Item = &String> {
+    let members = interface.members.iter().flatten();
+    members.chain(&interface.card).chain([&interface.name])
 }
 
 fn encoded<T: Encode<()>>(message: &T) -> Vec<u8> {
@@ -174,6 +195,20 @@ mod tests {
         }
     }
 
+    fn reply() -> Reply {
+        Reply {
+            version: 1,
+            program: "0.1.0".into(),
+            key: [8; 32],
+            port: 7748,
+            interfaces: vec![PeerInterface::new("eth0", 2)],
+            reached: Some(IpAddr::from([10, 0, 0, 2])),
+            home: b"/home/me".to_vec(),
+            homes: vec![Path(Vec::new())],
+            failure: None,
+        }
+    }
+
     #[test]
     fn a_message_is_read_as_it_was_written_and_no_part_of_it_is() {
         let bytes = request().encode();
@@ -185,17 +220,7 @@ mod tests {
             Request::decode(&[&bytes[..], &[0]].concat()),
             Err(Malformed)
         );
-        let reply = Reply {
-            version: 1,
-            program: "0.1.0".into(),
-            key: [8; 32],
-            port: 7748,
-            interfaces: vec![PeerInterface::new("eth0", 2)],
-            reached: Some(IpAddr::from([10, 0, 0, 2])),
-            home: b"/home/me".to_vec(),
-            homes: vec![Path(Vec::new())],
-            failure: None,
-        };
+        let reply = reply();
         assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     }
 
@@ -215,6 +240,30 @@ mod tests {
             ..request()
         };
         assert_eq!(Request::decode(&long.encode()), Err(Malformed));
+        let reply = |change: fn(&mut Reply)| {
+            let mut reply = reply();
+            change(&mut reply);
+            Reply::decode(&reply.encode()).is_ok()
+        };
+        assert!(reply(|_| ()));
+        let failure = |reply: &mut Reply| {
+            (reply.home, reply.failure) = (Vec::new(), Some("no port".into()));
+        };
+        assert!(reply(failure));
+        let odd: [fn(&mut Reply); 9] = [
+            |reply| reply.interfaces = vec![PeerInterface::new("e", 1); MOST_INTERFACES + 1],
+            |reply| reply.interfaces[0].name = "e".repeat(MAX_TEXT + 1),
+            |reply| reply.interfaces[0].members = Some(vec!["e".repeat(MAX_TEXT + 1)]),
+            |reply| reply.program = "0".repeat(MAX_TEXT + 1),
+            |reply| reply.failure = Some("f".repeat(MAX_TEXT + 1)),
+            |reply| reply.home = b"me".to_vec(),
+            |reply| reply.home = Vec::new(),
+            |reply| reply.homes = vec![Path(b"../bob".to_vec())],
+            |reply| reply.homes = vec![Path(Vec::new()); MOST_NAMES + 1],
+        ];
+        for (at, odd) in odd.into_iter().enumerate() {
+            assert!(!reply(odd), "{at}");
+        }
     }
 
     #[test]

@@ -166,10 +166,12 @@ impl Cp {
         result
     }
 
-    /// Opens the socket for `nicstripe status`, unless this copy shall leave nothing.
+    /// Opens the socket for `nicstripe status`, unless this copy is one by a code, or this user has
+    /// no home directory.
     fn presence(&self, show: &Show) -> Option<Presence> {
-        let home = places::home().ok().filter(|home| home.state().is_dir())?;
-        if self.offering.is_some() {
+        let home = places::home().ok()?;
+        let has_place = home.state().is_dir() || places::own_home().is_dir();
+        if self.offering.is_some() || !has_place {
             return None;
         }
         let (command, last) = (
@@ -219,6 +221,7 @@ impl Cp {
         let needs = Needs {
             paths: &self.paths,
             offering: self.offering.as_ref(),
+            timeout: Some(self.session.timeout),
             ..Needs::default()
         };
         let tell = |event: &Event| show.on_event(event);

@@ -33,7 +33,7 @@ use crate::{
         enumerate::{AddressMessage, LinkMessage},
         events::{RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR, RTMGRP_LINK},
     },
-    ledger::SHARED_STATE_DIR,
+    ledger::{SHARED_STATE_DIR, Tidy},
     mtu::manager::Mtus,
     routes::{HostRoute, MAX_ROUTES, RouteError, manager::Routes, neighbours, policy::may_add},
 };
@@ -96,6 +96,7 @@ pub(crate) fn serve(
     state_dir: &Path,
     signals: Option<&OwnedFd>,
 ) -> io::Result<()> {
+    let _tidy = Tidy::new(state_dir);
     let mut server = Server {
         state_dir,
         signals,

@@ -60,11 +60,11 @@ impl Recorded for MtuRecord {
 }
 
 impl Mtus {
-    /// Opens the state directory, which it creates if missing.
+    /// Opens the state directory, which the first change creates if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, MtuError> {
         Ok(Self {
             directory: state_dir.to_owned(),
-            owner: ledger::enter(state_dir)?,
+            owner: ledger::this_process()?,
         })
     }
 
@@ -153,6 +153,9 @@ impl Mtus {
     /// namespace, and returns these changes; as root, those of all users. Every nicstripe process
     /// calls this at startup.
     pub fn clean(&self) -> Result<Vec<ChangedMtu>, MtuError> {
+        if !self.directory.exists() {
+            return Ok(Vec::new());
+        }
         let namespace = namespace()?;
         let own = settle(&mut Ledger::<MtuRecord>::open(&self.directory)?, namespace);
         let others = self.settle_others(namespace);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use crate::{
-    ledger::{self, Ledger, Owner, Recorded, SHARED_STATE_DIR, Seen, namespace},
+    ledger::{self, Ledger, Owner, Recorded, SHARED_STATE_DIR, Seen, Tidy, namespace},
     routes::{
         HostRoute, MAX_RECORDS, MAX_ROUTES, RouteError,
         table::{self, protocol_name},
@@ -56,11 +56,11 @@ impl Recorded for RouteRecord {
 }
 
 impl Routes {
-    /// Opens the state directory, which it creates if missing.
+    /// Opens the state directory, which the first change creates if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, RouteError> {
         Ok(Self {
             directory: state_dir.to_owned(),
-            owner: ledger::enter(state_dir)?,
+            owner: ledger::this_process()?,
         })
     }
 
@@ -143,6 +143,10 @@ impl Routes {
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
         // The list comes before the records: a route that is listed here was recorded earlier.
         let listed = self.list_ours()?;
+        if listed.is_empty() && !self.directory.exists() {
+            return Ok(Vec::new());
+        }
+        let _tidy = Tidy::new(&self.directory);
         let shared = Seen::<RouteRecord>::read(Path::new(SHARED_STATE_DIR), None)?;
         let mut ledger = Ledger::<RouteRecord>::open(&self.directory)?;
         let recorded = ledger.records.len();

@@ -22,6 +22,7 @@ use crate::{
     daemon::{Daemon, DaemonBuilder},
     links::{plan::described, request::Introduced},
     report::error::Error,
+    text::shown_interface,
     trust::{DialTarget, Identity, ListenTarget, PeerOptions, Peers, PublicKey, PublicLine},
 };
 
@@ -131,7 +132,7 @@ impl Call {
             identity: self.identity,
             key: PublicKey::from_bytes(reply.key).map_err(|_| BootstrapError::Malformed)?,
             port: reply.port,
-            interfaces: reply.interfaces,
+            interfaces: reply.interfaces.into_iter().map(shown_interface).collect(),
             reached: reply.reached,
             home: path(reply.home),
             homes: homes
@@ -179,7 +180,7 @@ impl Introduction {
         self.port
     }
 
-    /// Returns the names of the peer's interfaces that could carry a link.
+    /// Returns the names of the peer's interfaces that could carry a link, safe to print.
     pub fn interfaces(&self) -> impl Iterator<Item = &str> {
         let usable = self
             .interfaces
@@ -356,6 +357,7 @@ impl Called {
 
     /// Returns the line that tells the client why this program does not serve it.
     pub fn refusal(why: &str) -> String {
+        let why: String = why.chars().take(MOST_SHOWN).collect();
         line_of(&Reply {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").into(),
@@ -365,7 +367,7 @@ impl Called {
             reached: None,
             home: Vec::new(),
             homes: Vec::new(),
-            failure: Some(why.into()),
+            failure: Some(why),
         })
     }
 }
@@ -377,7 +379,7 @@ pub struct Serving<'a> {
     pub key: PublicKey,
     /// TCP port that it listens at.
     pub port: u16,
-    /// Home directory of the user.
+    /// Home directory of the user, an absolute path.
     pub home: &'a Path,
     /// Home directories in the order of [`Called::homes`].
     pub homes: &'a [Option<PathBuf>],
@@ -436,7 +438,7 @@ fn resume_tag(text: impl fmt::Display) -> [u8; 32] {
 }
 
 /// Maximum length in characters of a text of the other end in a message.
-const MOST_SHOWN: usize = 500;
+const MOST_SHOWN: usize = 200;
 
 /// First word of the client's line.
 const REQUEST: &str = "NICSTRIPE request ";
