@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn peers_are_offered_where_one_goes() {
         let zsh = script_of(Shell::Zsh);
-        assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 7, "{zsh}");
+        assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 9, "{zsh}");
         assert_eq!(zsh.matches(":_nicstripe_places'").count(), 3, "{zsh}");
         assert!(script_of(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
     }
