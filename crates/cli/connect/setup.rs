@@ -13,6 +13,7 @@ use nicstripe::{
     bootstrap::{Introduction, Wishes},
     trust::{AddressBook, DialTarget, Identity, ListenTarget, Peers, Sightings},
 };
+use nicstripe_doctor::is_plain;
 use tokio::sync::mpsc;
 
 use super::{
@@ -290,7 +291,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the error for a peer that was introduced, but to which no cable carries the data.
 fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
-    let there: Vec<&str> = peer.interfaces().collect();
+    let there: Vec<&str> = peer.interfaces().filter(|name| is_plain(name)).collect();
     let tried: String = match error {
         Error::Unreachable(unreached) => {
             let tried = unreached.tried.iter();

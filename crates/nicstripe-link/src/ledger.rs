@@ -117,6 +117,8 @@ pub(crate) struct Stat {
     start_time: u64,
     /// True for a zombie or a dead process.
     dead: bool,
+    /// True for a process that a signal or a debugger has stopped.
+    stopped: bool,
 }
 
 impl Stat {
@@ -144,6 +146,7 @@ impl Stat {
         Some(Self {
             start_time,
             dead: matches!(state, "Z" | "X" | "x"),
+            stopped: matches!(state, "T" | "t"),
         })
     }
 }
@@ -224,7 +227,7 @@ pub(crate) struct Ledger<'d, R> {
     /// Records of all other users, as last read. They may change at any time.
     pub(crate) others: Seen<R>,
     /// Descriptor of the lock file; closing it releases the lock.
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 impl<'d, R: Recorded> Ledger<'d, R> {
@@ -261,7 +264,7 @@ impl<'d, R: Recorded> Ledger<'d, R> {
             user,
             records: records_of(&bytes, &path),
             others: Seen::read(directory, Some(user))?,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -273,6 +276,12 @@ impl<'d, R: Recorded> Ledger<'d, R> {
 
     /// Replaces the user's record file with the current records, or removes it if there are none.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
+        let path = lock_of(self.directory, self.user);
+        if !is_at(&self.lock, &path) {
+            // Another process has taken it over, because this one was stopped.
+            let waited = Duration::ZERO;
+            return Err(LedgerError::Locked { path, waited });
+        }
         let name = file_of::<R>(self.user);
         let target = self.directory.join(&name);
         if self.records.is_empty() {
@@ -442,6 +451,10 @@ fn share(directory: &Path, file: impl AsFd) {
 /// Opens and locks a user's lock file; `create` is `OFlags::CREATE` or empty. Holders keep the lock
 /// for microseconds, so a long wait indicates a fault.
 ///
+/// Another process's lock is taken over after `timeout` if that process is stopped: its file is
+/// replaced, and it saves no records once it goes on. Only the user can open the file, so no other
+/// user can hold the lock.
+///
 /// # Errors
 ///
 /// [`LedgerError::Locked`] if another process holds the lock for longer than `timeout`.
@@ -453,20 +466,20 @@ fn lock(
 ) -> Result<OwnedFd, LedgerError> {
     let path = lock_of(directory, user);
     let fail = |source: Errno| LedgerError::at(&path)(source.into());
-    // Read access is enough for a lock, and the file of another user allows no more.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | create;
     let open = || -> Result<OwnedFd, LedgerError> {
-        let mut opened = rustix::fs::open(&path, flags, FILE_MODE);
+        let mut opened = rustix::fs::open(&path, flags, LOCK_MODE);
         if matches!(opened, Err(Errno::NOENT)) && create.contains(OFlags::CREATE) {
             fs::create_dir_all(directory).map_err(LedgerError::at(directory))?;
-            opened = rustix::fs::open(&path, flags, FILE_MODE);
+            opened = rustix::fs::open(&path, flags, LOCK_MODE);
         }
         let file = opened.map_err(fail)?;
-        share(directory, &file);
+        // Earlier versions let the group of a shared directory read it. Fails for another's file.
+        let _ = fchmod(&file, LOCK_MODE);
         Ok(file)
     };
     let mut file = open()?;
-    let deadline = Instant::now() + timeout;
+    let mut deadline = Instant::now() + timeout;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if is_at(&file, &path) => return Ok(file),
@@ -474,6 +487,13 @@ fn lock(
             Ok(()) => file = open()?,
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                 thread::sleep(LOCK_RETRY);
+            }
+            Err(Errno::WOULDBLOCK)
+                if create.contains(OFlags::CREATE) && is_holder_stopped(&file) =>
+            {
+                warn!(path = %path.display(), "took the lock of a stopped process over");
+                remove(&path).map_err(LedgerError::at(&path))?;
+                (file, deadline) = (open()?, Instant::now() + timeout);
             }
             Err(Errno::WOULDBLOCK) => {
                 return Err(LedgerError::Locked {
@@ -484,6 +504,31 @@ fn lock(
             Err(error) => return Err(fail(error)),
         }
     }
+}
+
+/// Returns true if the process that has locked a file is stopped. A process of another PID namespace
+/// is not found, and counts as running.
+fn is_holder_stopped(file: &OwnedFd) -> bool {
+    let holder = || -> Option<u32> {
+        let stat = fstat(file).ok()?;
+        let (major, minor) = (
+            rustix::fs::major(stat.st_dev),
+            rustix::fs::minor(stat.st_dev),
+        );
+        let inode = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+        // `1: FLOCK  ADVISORY  WRITE 708 00:1a:5 0 EOF`; a waiting process has `->` behind the number.
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        let mut found = locks.lines().filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [_, "FLOCK", _, _, pid, at, ..] = words[..] else {
+                return None;
+            };
+            (at == inode).then(|| pid.parse().ok())?
+        });
+        found.next()
+    };
+    let stat = holder().and_then(|pid| Stat::read(pid).ok()?);
+    stat.is_some_and(|stat| stat.stopped)
 }
 
 fn lock_of(directory: &Path, user: u32) -> PathBuf {
@@ -508,7 +553,9 @@ const MOST_BYTES_OF_OTHERS: u64 = 4 << 20;
 const MOST_USERS: usize = 1024;
 /// Maximum number of entries of a state directory that are looked at: a user has at most five.
 const MOST_ENTRIES: usize = 8 * MOST_USERS;
-/// Mode of the record and lock files: readable by the group of a shared directory. Elsewhere it is
+/// Mode of the lock files.
+const LOCK_MODE: Mode = Mode::from_bits_truncate(0o600);
+/// Mode of the record files: readable by the group of a shared directory. Elsewhere it is
 /// subject to the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o640);
 
@@ -630,7 +677,7 @@ mod tests {
             user,
             records: vec![record()],
             others: Seen::read(directory.path(), Some(user)).unwrap(),
-            _lock: lock(directory.path(), user, OFlags::CREATE, LOCK_TIMEOUT).unwrap(),
+            lock: lock(directory.path(), user, OFlags::CREATE, LOCK_TIMEOUT).unwrap(),
         }
         .save()
         .unwrap();
@@ -736,6 +783,45 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_process_keeps_no_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = lock_of(directory.path(), geteuid().as_raw());
+        let mut held = Ledger::<RouteRecord>::open(directory.path()).unwrap();
+        let mode = fs::metadata(&path).unwrap().st_mode() & 0o777;
+        assert_eq!(mode, 0o600, "nobody else may hold it");
+        // A process that has lost the lock changes no records.
+        fs::rename(&path, directory.path().join("old")).unwrap();
+        drop(Ledger::<RouteRecord>::open(directory.path()).unwrap());
+        held.records.push(record());
+        assert!(matches!(held.save(), Err(LedgerError::Locked { .. })));
+        drop(held);
+        let mut command = std::process::Command::new("flock");
+        command.args(["-x", "--no-fork"]).arg(&path);
+        let mut holder = command.args(["sleep", "1000"]).spawn().unwrap();
+        let id = Pid::from_child(&holder);
+        let begun = Instant::now();
+        while File::open(&path).unwrap().try_lock().is_ok() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "it takes no lock"
+            );
+            thread::sleep(LOCK_RETRY);
+        }
+        let running = Ledger::<RouteRecord>::open(directory.path()).err();
+        rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+        let stopped = Ledger::<RouteRecord>::open(directory.path());
+        let saved = stopped.map(|mut ledger| {
+            ledger.records.push(record());
+            ledger.save()
+        });
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        assert!(matches!(running, Some(LedgerError::Locked { .. })));
+        saved.unwrap().unwrap();
+        assert_eq!(seen(directory.path()), [record()]);
+    }
+
+    #[test]
     fn this_process_is_alive_and_an_impostor_with_its_number_is_not() {
         let owner = Owner::current().unwrap();
         assert!(owner.is_alive());
@@ -771,7 +857,8 @@ mod tests {
             stat,
             Stat {
                 start_time: 4711,
-                dead: false
+                dead: false,
+                stopped: false,
             }
         );
         assert!(Stat::parse(&format!("17 (x) Z {rest}")).unwrap().dead);

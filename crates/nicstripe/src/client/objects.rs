@@ -426,7 +426,7 @@ impl Entries {
     }
 
     fn endless(&self, why: &str) -> Error {
-        Error::ended(self.client.host(), &format!("its listing {why}"))
+        Error::ended(self.client.host(), format!("its listing {why}"))
     }
 }
 
