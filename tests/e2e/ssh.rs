@@ -689,5 +689,6 @@ fn an_answer_is_bounded_and_its_words_are_escaped() {
     });
     let blocked = blocked.expect(10);
     assert!(!blocked.stderr.contains('\x1b'), "{blocked}");
-    blocked.hint(&["on e\\u{1b}[2J' in the firewall"]);
+    // Names that are not plain stand beside no command.
+    blocked.hint(&["open TCP port 9 in the firewall of me@nas"]);
 }

@@ -291,7 +291,12 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the error for a peer that was introduced, but to which no cable carries the data.
 fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
+    // Other names would stand beside a command.
     let there: Vec<&str> = peer.interfaces().filter(|name| is_plain(name)).collect();
+    let on = match there.is_empty() {
+        true => String::new(),
+        false => format!(" on {}", there.join(", ")),
+    };
     let tried: String = match error {
         Error::Unreachable(unreached) => {
             let tried = unreached.tried.iter();
@@ -304,8 +309,7 @@ fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
         "ssh reaches {place}, but none of its addresses accepts the data on TCP port {port}{tried}"
     );
     let hint = format!(
-        "open TCP port {port} on {} in the firewall of {place}, or let ssh carry the data: {}",
-        there.join(", "),
+        "open TCP port {port}{on} in the firewall of {place}, or let ssh carry the data: {}",
         Invocation::of_this_process().with_flag("--allow-ssh-data")
     );
     Fault::new(Exit::NoLink, text).with_hint(hint)

@@ -198,6 +198,16 @@ fn check_ownership() -> Result<(), Failure> {
 /// Checks that only root can change the program, which the unit starts at each start of the machine:
 /// neither its file nor a directory on the way to it.
 fn check_program(program: &Path) -> Result<(), Failure> {
+    if program
+        .to_str()
+        .is_none_or(|text| text.chars().any(char::is_control))
+    {
+        let text = format!(
+            "{} cannot be written into a unit: expected a path without control characters",
+            shown(program)
+        );
+        return Err(Fault::new(Exit::Usage, text).into());
+    }
     for path in program.ancestors() {
         let found = fs::symlink_metadata(path).map_err(Failure::opening(path))?;
         let mode = found.mode();

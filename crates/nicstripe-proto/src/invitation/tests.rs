@@ -385,12 +385,12 @@ fn unknown_purposes_and_refusals_are_none() {
     assert_eq!(Purpose::from_number(2), Some(Purpose::OneCopy));
     assert_eq!(Purpose::from_number(0), None);
     assert_eq!(Purpose::from_number(3), None);
-    for code in 1..=5 {
+    for code in 1..=6 {
         let refusal = Refusal::from_number(code).unwrap();
         assert_eq!(Message::from(refusal), Message::Refuse(Refuse { code }));
     }
     assert_eq!(Refusal::from_number(0), None);
-    assert_eq!(Refusal::from_number(6), None);
+    assert_eq!(Refusal::from_number(7), None);
 }
 
 proptest! {

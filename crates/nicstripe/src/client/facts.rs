@@ -18,7 +18,8 @@ impl Client {
     /// ([`Error::Unsupported`]), or cannot be reached; its answer is no facts.
     pub async fn facts(&self) -> Result<Facts, Error> {
         let mut text = Vec::new();
-        loop {
+        // A daemon could send one byte at a time, each as late as it may.
+        for _ in 0..MOST_PARTS {
             // A text has at most `MAX_JSON` bytes.
             let offset = text.len() as u32;
             let ask = AskKind::Facts { offset };
@@ -26,10 +27,16 @@ impl Client {
                 return Err(self.nonsense());
             };
             text.extend_from_slice(&part);
-            if !more || text.len() > MAX_JSON {
+            if !more {
+                return Facts::from_json(&text).map_err(|_| self.nonsense());
+            }
+            if text.len() > MAX_JSON {
                 break;
             }
         }
-        Facts::from_json(&text).map_err(|_| self.nonsense())
+        Err(self.nonsense())
     }
 }
+
+/// Maximum number of answers with facts. Those of the longest text have 4 KiB or more each.
+const MOST_PARTS: usize = MAX_JSON / 4096;

@@ -191,7 +191,7 @@ impl Roots {
 
     fn checked(&self, root: Root, shown: &Path) -> Result<Served, FileError> {
         let root = root.outside_of(self.home.as_ref(), shown)?;
-        Ok(Served::Files(Arc::new(root.barring(self.logins.clone()))))
+        Ok(Served::Files(Arc::new(root.barring(&self.logins))))
     }
 
     /// Returns true if peers are served the directory `prefix` on the way to `path`.

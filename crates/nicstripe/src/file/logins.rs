@@ -38,6 +38,20 @@ impl Logins {
         }
     }
 
+    /// Keeps the homes that a directory contains, or is. All if its path is unknown.
+    pub(crate) fn within(&self, dir: impl AsFd) -> Self {
+        let homes = match path_of(dir) {
+            Ok(root) => self
+                .homes
+                .iter()
+                .filter(|home| home.starts_with(&root))
+                .cloned()
+                .collect(),
+            Err(_) => self.homes.clone(),
+        };
+        Self { homes, ..*self }
+    }
+
     pub(crate) fn to_appender(&self) -> Self {
         Self {
             bars_dot_files: true,
@@ -55,8 +69,7 @@ impl Logins {
         if self.homes.is_empty() {
             return Ok(());
         }
-        let dir = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
-        let path = fs::read_link(dir).map_err(|_| Barred::Login)?.join(leaf);
+        let path = path_of(dir).map_err(|_| Barred::Login)?.join(leaf);
         match self.homes.iter().any(|home| self.is_barred(home, &path)) {
             true => Err(Barred::Login.into()),
             false => Ok(()),
@@ -77,6 +90,10 @@ impl Logins {
                 || (self.bars_dot_files && first.starts_with(b"."))
         })
     }
+}
+
+fn path_of(dir: impl AsFd) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd()))
 }
 
 #[cfg(test)]
@@ -113,6 +130,11 @@ mod tests {
             let appender = logins.to_appender();
             assert_eq!(check(&appender, &dir, leaf), appender_may, "{dir:?} {leaf}");
             assert!(check(&Logins::default(), &dir, leaf));
+        }
+        // What lies in a home, but does not contain it, may have any name.
+        for (root, kept) in [(base.path(), 1), (&home, 1), (&home.join("backup"), 0)] {
+            let within = logins.within(File::open(root).unwrap());
+            assert_eq!(within.homes.len(), kept, "{root:?}");
         }
     }
 }

@@ -111,8 +111,11 @@ impl Root {
     }
 
     /// Bars the log-in files of accounts to peers.
-    pub(crate) fn barring(self, logins: Logins) -> Self {
-        Self { logins, ..self }
+    pub(crate) fn barring(self, logins: &Logins) -> Self {
+        Self {
+            logins: logins.within(&self.dir),
+            ..self
+        }
     }
 
     pub(crate) fn logins(&self) -> &Logins {

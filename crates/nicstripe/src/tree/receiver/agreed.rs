@@ -51,7 +51,7 @@ pub(crate) enum Disagreement {
     Bytes { size: u64 },
     #[error("more files or directories than were agreed to")]
     Number,
-    #[error("it is a symbolic link that leads out of what was offered")]
+    #[error("it is a symbolic link that leads out of what was offered: receive --links keeps it")]
     Link,
 }
 

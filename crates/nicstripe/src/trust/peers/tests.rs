@@ -129,7 +129,10 @@ fn without_a_name_a_key_gets_that_of_its_host_or_the_next_that_is_free() {
         (4, "alice@", None),
         (5, "two words", None),
         (6, "a@b:c", None),
-        (7, "a@10.0.0.1", Some("10.0.0.1")),
+        (7, "a@10.0.0.1", None),
+        (9, "a@fe80::1%eth0", None),
+        (10, "a@LocalHost", None),
+        (11, "a@x.localhost", None),
         (8, "", None),
     ] {
         peers.add(&line(byte, comment), None).unwrap();
