@@ -559,6 +559,15 @@ fn all_that_a_command_has_started_ends_with_its_session_and_may_clean_up() {
 }
 
 #[test]
+fn a_command_that_signals_its_own_group_goes_on_as_it_likes() {
+    let stage = Stage::new(r#"exec="sh -c *""#);
+    let script = "trap 'sleep 1.5; echo done; exit 7' TERM; kill 0; wait";
+    let (outcome, bytes) = stage.exec(&["--", "sh", "-c", script], Vec::new());
+    outcome.expect(7);
+    assert_eq!(bytes, b"done\n");
+}
+
+#[test]
 fn a_command_gets_no_descriptor_of_the_daemons_starter() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

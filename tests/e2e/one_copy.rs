@@ -276,7 +276,10 @@ async fn send_otherwise(host: &str, code: &str, item: Item, source: &Path, as_fi
         .await
         .unwrap();
     let call = Call::new(Wishes::default()).unwrap();
-    let (peer, _consent) = paired.offer(call, vec![item.clone()]).await.unwrap();
+    // Declined if there is nothing that could be received.
+    let Ok((peer, _consent)) = paired.offer(call, vec![item.clone()]).await else {
+        return;
+    };
     let client = Client::builder()
         .introduced(&peer)
         .connect(host)

@@ -463,7 +463,7 @@ fn a_forced_command_with_a_home_as_its_root_gives_no_login() {
     for (options, names) in [
         (
             "--root . --append-only",
-            &[".ssh/rc", ".ssh", ".profile"][..],
+            &[".ssh/rc", ".ssh", ".profile", "bin/ls"][..],
         ),
         (
             "--root .",

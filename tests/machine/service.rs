@@ -401,6 +401,7 @@ expect() { code=$1; shift; "$@" || { [ $? = $code ] && return; echo "exit code $
 mkdir /run/systemd/bin
 install -m 755 "$0" /run/systemd/bin/nicstripe
 nicstripe=/run/systemd/bin/nicstripe
+chgrp daemon $nicstripe
 chmod g+w $nicstripe
 expect 5 $nicstripe service install --root "$PWD/a b" --user daemon
 chmod g-w $nicstripe

@@ -491,8 +491,11 @@ fn lock(
             Err(Errno::WOULDBLOCK)
                 if create.contains(OFlags::CREATE) && is_holder_stopped(&file) =>
             {
-                warn!(path = %path.display(), "took the lock of a stopped process over");
-                remove(&path).map_err(LedgerError::at(&path))?;
+                // Another waiter may have replaced the file.
+                if is_at(&file, &path) {
+                    warn!(path = %path.display(), "took the lock of a stopped process over");
+                    remove(&path).map_err(LedgerError::at(&path))?;
+                }
                 (file, deadline) = (open()?, Instant::now() + timeout);
             }
             Err(Errno::WOULDBLOCK) => {
@@ -511,11 +514,20 @@ fn lock(
 fn is_holder_stopped(file: &OwnedFd) -> bool {
     let holder = || -> Option<u32> {
         let stat = fstat(file).ok()?;
-        let (major, minor) = (
-            rustix::fs::major(stat.st_dev),
-            rustix::fs::minor(stat.st_dev),
-        );
-        let inode = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+        // On btrfs and overlayfs the device here is not that of the file: the process has it open.
+        let inode = stat.st_ino.to_string();
+        let has_it = |pid: u32| {
+            let opened = fs::read_dir(format!("/proc/{pid}/fd"))
+                .into_iter()
+                .flatten();
+            let mut opened = opened
+                .flatten()
+                .filter_map(|entry| fs::metadata(entry.path()).ok());
+            let same = |found: fs::Metadata| {
+                (found.st_dev(), found.st_ino()) == (stat.st_dev, stat.st_ino)
+            };
+            opened.any(same)
+        };
         // `1: FLOCK  ADVISORY  WRITE 708 00:1a:5 0 EOF`; a waiting process has `->` behind the number.
         let locks = fs::read_to_string("/proc/locks").ok()?;
         let mut found = locks.lines().filter_map(|line| {
@@ -523,9 +535,10 @@ fn is_holder_stopped(file: &OwnedFd) -> bool {
             let [_, "FLOCK", _, _, pid, at, ..] = words[..] else {
                 return None;
             };
-            (at == inode).then(|| pid.parse().ok())?
+            let is_same = at.rsplit(':').next() == Some(&inode);
+            is_same.then(|| pid.parse().ok())?
         });
-        found.next()
+        found.find(|pid| has_it(*pid))
     };
     let stat = holder().and_then(|pid| Stat::read(pid).ok()?);
     stat.is_some_and(|stat| stat.stopped)

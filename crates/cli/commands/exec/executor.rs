@@ -113,7 +113,7 @@ impl Drop for Running {
         // Without a runtime, this process is about to end, which the guard notices.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                let _ = timeout(2 * guard::GRACE, child.wait()).await;
+                let _ = timeout(2 * guard::LONGEST_END, child.wait()).await;
                 let _ = kill_process_group(guard, Signal::KILL);
                 let _ = child.wait().await;
             });

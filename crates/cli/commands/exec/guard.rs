@@ -8,9 +8,10 @@ use std::{
     ffi::{OsStr, OsString},
     fs::OpenOptions,
     io,
+    os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, ExitCode, exit},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -18,8 +19,8 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{
-        Pid, PidfdFlags, Signal, WaitOptions, getpgrp, getpid, getppid, kill_process,
-        kill_process_group, pidfd_open, set_child_subreaper, wait,
+        Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
+        pidfd_open, set_child_subreaper, wait,
     },
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
@@ -55,7 +56,11 @@ fn guard(parent: Pid, words: &[OsString]) -> ExitCode {
     }
     thread::spawn(move || end_with(parent));
     let child = match start(words) {
-        Ok(child) => Pid::from_child(&child),
+        Ok(child) => {
+            let id = Pid::from_child(&child);
+            COMMAND.store(id.as_raw_nonzero().get(), Ordering::SeqCst);
+            id
+        }
         Err(error) => {
             eprintln!("nicstripe: {}: {error}", words[0].display());
             return ExitCode::from(match error.kind() {
@@ -118,22 +123,32 @@ fn end() {
     if IS_ENDING.swap(true, Ordering::SeqCst) {
         return;
     }
-    let _ = kill_process_group(getpgrp(), Signal::TERM);
+    signal_group(Signal::TERM);
     for process in descendants().into_iter().filter(|one| !one.is_in_group) {
         let _ = kill_process(process.id, Signal::TERM);
     }
     let since = Instant::now();
     loop {
         let left = descendants();
-        if left.is_empty() || since.elapsed() > LONGEST_END {
+        // Without /proc nothing is known of them.
+        let is_over = left.is_empty() && Path::new("/proc/self/stat").exists();
+        if is_over || since.elapsed() > LONGEST_END {
             exit(128 + Signal::TERM.as_raw());
         }
         if since.elapsed() > GRACE {
+            signal_group(Signal::KILL);
             for process in left {
                 let _ = kill_process(process.id, Signal::KILL);
             }
         }
         thread::sleep(LOOK);
+    }
+}
+
+/// Sends a signal to the command's group.
+fn signal_group(signal: Signal) {
+    if let Some(group) = Pid::from_raw(COMMAND.load(Ordering::SeqCst)) {
+        let _ = kill_process_group(group, signal);
     }
 }
 
@@ -157,7 +172,7 @@ fn descendants() -> Vec<Descendant> {
             ahead.push(*id);
             found.extend(Pid::from_raw(*id).map(|id| Descendant {
                 id,
-                is_in_group: Some(getpgrp()) == Pid::from_raw(*group),
+                is_in_group: *group == COMMAND.load(Ordering::SeqCst),
             }));
         }
     }
@@ -179,7 +194,11 @@ fn living(id: &str) -> Option<[i32; 3]> {
 /// Starts the command, which is searched in PATH. `sftp-server` is also searched where packages of
 /// OpenSSH install it.
 fn start(words: &[OsString]) -> io::Result<Child> {
-    let named = |program: &OsStr| Command::new(program).args(&words[1..]).spawn();
+    // Its own group: a signal that the command sends to its group is not for the guard.
+    let named = |program: &OsStr| {
+        let mut command = Command::new(program);
+        command.args(&words[1..]).process_group(0).spawn()
+    };
     named(&words[0]).or_else(|error| {
         let is_elsewhere = error.kind() == io::ErrorKind::NotFound && words[0] == SFTP_SERVER;
         let mut folders = SFTP_FOLDERS.iter().filter(|_| is_elsewhere);
@@ -202,11 +221,13 @@ fn end_with(parent: Pid) {
 }
 
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// Process ID of the command, and of its group; 0 before its start.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
 
 /// Time from SIGTERM to SIGKILL.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(1);
 /// Time after which the rest is left: a process that waits for a dead disk cannot be killed.
-const LONGEST_END: Duration = Duration::from_secs(3);
+pub(super) const LONGEST_END: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Program of the subsystem `sftp`.

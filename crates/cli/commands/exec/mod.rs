@@ -206,7 +206,7 @@ impl CommandError for ExecError {
 fn for_rsync(rule: &ExecRule) -> Option<ExecRule> {
     let typed = rule.to_string();
     let (program, _) = typed.split_once(" --server ")?;
-    let is_rsync = program.rsplit('/').next()?.starts_with("rsync") && !program.contains(' ');
+    let is_rsync = program.rsplit('/').next()? == "rsync" && !program.contains(' ');
     is_rsync.then(|| format!("{program} --server *").parse().ok())?
 }
 

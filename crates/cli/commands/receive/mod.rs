@@ -99,6 +99,17 @@ impl Receive {
             paired.decline().await;
             return Err(error);
         }
+        let is_unwanted = |item: &Item| item.is_link && !self.links;
+        if offered.items.iter().all(is_unwanted) {
+            let text = format!(
+                "nothing to receive: {} offers only symbolic links, which may lead anywhere",
+                sender(&paired)
+            );
+            paired.decline().await;
+            return Err(Fault::new(Exit::Refused, text)
+                .with_hint("to keep them: receive --links")
+                .into());
+        }
         if offered.items.iter().all(|item| is_taken(item, dir)) {
             let text = format!(
                 "nothing to receive: {} has all names that {} offers, and none is replaced",
@@ -304,13 +315,18 @@ impl Progress {
         bar.set_message(format!("{:>9}  {:>10}", Size(received), Speed(rate)));
     }
 
-    /// Returns true if nothing has arrived for [`PATIENCE`].
+    /// Returns true if nothing has arrived for [`PATIENCE`], or much longer during a transfer: its
+    /// last sync, or a comparison of what is here, moves no data, and its cables may return.
     fn is_stalled(&mut self, metrics: &Metrics) -> bool {
         let received = received(metrics);
         if received != self.moved.1 {
             self.moved = (Instant::now(), received);
         }
-        self.moved.0.elapsed() > PATIENCE
+        let longest = match metrics.transfers {
+            0 => PATIENCE,
+            _ => 12 * PATIENCE,
+        };
+        self.moved.0.elapsed() > longest
     }
 
     /// Removes the bar; returns the time since the start.

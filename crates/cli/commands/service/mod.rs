@@ -208,30 +208,54 @@ fn check_program(program: &Path) -> Result<(), Failure> {
         );
         return Err(Fault::new(Exit::Usage, text).into());
     }
+    let Some((path, who)) = changer_of(program)? else {
+        return Ok(());
+    };
+    let text = format!(
+        "{} can be changed by {who}: expected a program that only root may write",
+        shown(path)
+    );
+    let folders = ["/usr/local/bin", "/usr/bin"].map(Path::new);
+    let safe = folders
+        .into_iter()
+        .find(|folder| matches!(changer_of(folder), Ok(None)));
+    let fault = Fault::new(Exit::Refused, text);
+    Err(match safe {
+        Some(folder) => {
+            let target = quoted(folder.join("nicstripe"));
+            let program = quoted(program);
+            fault.with_hint(format!(
+                "sudo install -m 755 {program} {target}; then: sudo {target} service install"
+            ))
+        }
+        None => fault,
+    }
+    .into())
+}
+
+/// Returns who else than root can change a file or a directory above it, with the path; `None` if
+/// nobody can.
+fn changer_of(program: &Path) -> Result<Option<(&Path, String)>, Failure> {
     for path in program.ancestors() {
         let found = fs::symlink_metadata(path).map_err(Failure::opening(path))?;
-        let mode = found.mode();
+        let (mode, user) = (found.mode(), found.uid());
         // In a sticky directory such as /tmp others can add names, but not replace root's.
-        let others_write = mode & 0o022 != 0 && !(found.is_dir() && mode & 0o1000 != 0);
-        let who = match (found.uid(), others_write) {
+        let is_sticky = found.is_dir() && mode & 0o1000 != 0;
+        let group_writes = mode & 0o020 != 0 && found.gid() != 0;
+        let who = match (user, (group_writes || mode & 0o002 != 0) && !is_sticky) {
             (0, false) => continue,
             (0, true) => "others than root".to_owned(),
-            (user, _) => User::from_uid(user.into()).ok().flatten().map_or_else(
-                || format!("user {user}"),
-                |user| format!("user {}", user.name),
-            ),
+            (user, _) => {
+                let known = User::from_uid(user.into()).ok().flatten();
+                known.map_or_else(
+                    || format!("user {user}"),
+                    |user| format!("user {}", user.name),
+                )
+            }
         };
-        let text = format!(
-            "{} can be changed by {who}: expected a program that only root may write",
-            shown(path)
-        );
-        let hint = format!(
-            "sudo install -m 755 {} /usr/local/bin/nicstripe; then: sudo /usr/local/bin/nicstripe service install",
-            quoted(program)
-        );
-        return Err(Fault::new(Exit::Refused, text).with_hint(hint).into());
+        return Ok(Some((path, who)));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Returns the user. Makes [`USER`] if it is missing, as the packages do.

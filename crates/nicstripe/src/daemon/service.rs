@@ -550,6 +550,8 @@ impl Service {
         };
         let (parent, leaf, stat) = find(root, name, "remove")?;
         self.check_removable(name, &stat)?;
+        let may = root.logins().check_moved(&parent, leaf);
+        may.map_err(|cause| failed("remove", name, cause))?;
         let flags = if stat.kind == ObjectKind::Dir {
             AtFlags::REMOVEDIR
         } else {
@@ -580,9 +582,13 @@ impl Service {
         };
         let (old, old_name, _) = find(root, from, "rename")?;
         may_rename()?;
+        let may = root.logins().check_moved(&old, old_name);
+        may.map_err(|cause| failed("rename", from, cause))?;
         let (new, new_name) = root
             .open_parent_for_new(to)
             .map_err(|cause| failed("open the directory of", to, cause))?;
+        let may = root.logins().check_moved(&new, new_name);
+        may.map_err(|cause| failed("rename to", to, cause))?;
         let renamed = match replace {
             true => renameat(&old, old_name, &new, new_name).map_err(io::Error::from),
             false => rename_to_free(&old, old_name, &new, new_name),

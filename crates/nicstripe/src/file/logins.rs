@@ -15,12 +15,16 @@ use super::error::Barred;
 
 /// Home directories of accounts, in which no peer may write `.ssh`: whoever writes there has a shell.
 ///
-/// Every name that begins with a dot is barred to a peer that may only add files: which of these
-/// start a program depends on the shell and the desktop.
+/// Every name that begins with a dot, and `bin`, is barred to a peer that may only add files: which
+/// of these start a program depends on the shell and the desktop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logins {
     homes: Arc<[PathBuf]>,
-    bars_dot_files: bool,
+    /// Where links lead that stand for `.ssh`, or for a file in it.
+    targets: Arc<[PathBuf]>,
+    /// Where links lead that stand for other names that are barred to a peer that only adds files.
+    targets_of_others: Arc<[PathBuf]>,
+    only_adds: bool,
 }
 
 impl Logins {
@@ -32,29 +36,43 @@ impl Logins {
             .collect();
         homes.sort_unstable();
         homes.dedup();
+        let of_ssh = |home: &PathBuf| {
+            let ssh = home.join(".ssh");
+            let inside = links_in(&ssh, |_| true);
+            links_in(home, |name| name == ".ssh")
+                .into_iter()
+                .chain(inside)
+        };
+        let of_others = |home: &PathBuf| links_in(home, is_barred_to_appender);
         Self {
+            targets: homes.iter().flat_map(of_ssh).collect(),
+            targets_of_others: homes.iter().flat_map(of_others).collect(),
             homes: homes.into(),
-            bars_dot_files: false,
+            only_adds: false,
         }
     }
 
-    /// Keeps the homes that a directory contains, or is. All if its path is unknown.
+    /// Keeps the homes that a directory contains, or is, and the targets of links in it or around it.
+    /// All if its path is unknown.
     pub(crate) fn within(&self, dir: impl AsFd) -> Self {
-        let homes = match path_of(dir) {
-            Ok(root) => self
-                .homes
-                .iter()
-                .filter(|home| home.starts_with(&root))
-                .cloned()
-                .collect(),
-            Err(_) => self.homes.clone(),
+        let Ok(root) = path_of(dir) else {
+            return self.clone();
         };
-        Self { homes, ..*self }
+        let kept = |paths: &[PathBuf], is_kept: &dyn Fn(&PathBuf) -> bool| -> Arc<[PathBuf]> {
+            paths.iter().filter(|path| is_kept(path)).cloned().collect()
+        };
+        let touches = |path: &PathBuf| path.starts_with(&root) || root.starts_with(path);
+        Self {
+            homes: kept(&self.homes, &|home| home.starts_with(&root)),
+            targets: kept(&self.targets, &touches),
+            targets_of_others: kept(&self.targets_of_others, &touches),
+            only_adds: self.only_adds,
+        }
     }
 
     pub(crate) fn to_appender(&self) -> Self {
         Self {
-            bars_dot_files: true,
+            only_adds: true,
             ..self.clone()
         }
     }
@@ -66,11 +84,35 @@ impl Logins {
     ///
     /// [`Barred::Login`], also if the path of the directory is unknown.
     pub(crate) fn check(&self, dir: impl AsFd, leaf: &OsStr) -> io::Result<()> {
-        if self.homes.is_empty() {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.check_path(&path_of(dir).map_err(|_| Barred::Login)?.join(leaf))
+    }
+
+    /// Like [`check`](Self::check), for an entry that a peer wants to rename, remove or replace: also
+    /// bars a home, and the directories above it.
+    pub(crate) fn check_moved(&self, dir: impl AsFd, leaf: &OsStr) -> io::Result<()> {
+        if self.is_empty() {
             return Ok(());
         }
         let path = path_of(dir).map_err(|_| Barred::Login)?.join(leaf);
-        match self.homes.iter().any(|home| self.is_barred(home, &path)) {
+        match self.homes.iter().any(|home| home.starts_with(&path)) {
+            true => Err(Barred::Login.into()),
+            false => self.check_path(&path),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.homes.is_empty() && self.targets.is_empty() && self.targets_of_others.is_empty()
+    }
+
+    fn check_path(&self, path: &Path) -> io::Result<()> {
+        let leads = |targets: &[PathBuf]| targets.iter().any(|target| path.starts_with(target));
+        let is_barred = self.homes.iter().any(|home| self.is_barred(home, path))
+            || leads(&self.targets)
+            || (self.only_adds && leads(&self.targets_of_others));
+        match is_barred {
             true => Err(Barred::Login.into()),
             false => Ok(()),
         }
@@ -84,12 +126,27 @@ impl Logins {
         // A file system may ignore case, and the short name of `.ssh` on FAT is `SSH~1`.
         let first: Option<OsString> = first.map(|one| one.as_os_str().to_ascii_lowercase());
         first.is_some_and(|first| {
-            let first = first.as_bytes();
-            first == b".ssh"
-                || first.starts_with(b"ssh~")
-                || (self.bars_dot_files && first.starts_with(b"."))
+            first == ".ssh"
+                || first.as_bytes().starts_with(b"ssh~")
+                || (self.only_adds && is_barred_to_appender(&first))
         })
     }
+}
+
+/// Returns true for a name in a home that may be that of a start-up file, or of a directory of
+/// programs.
+fn is_barred_to_appender(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".") || name == "bin"
+}
+
+/// Returns the real paths of the symbolic links in a directory whose name fits.
+fn links_in(directory: &Path, fits: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| fits(&entry.file_name()))
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()))
+        .filter_map(|entry| fs::canonicalize(entry.path()).ok())
+        .collect()
 }
 
 fn path_of(dir: impl AsFd) -> io::Result<PathBuf> {
@@ -109,7 +166,13 @@ mod tests {
         fs::create_dir_all(home.join(".ssh/deep")).unwrap();
         fs::create_dir_all(home.join("backup/.ssh")).unwrap();
         symlink(home.join(".ssh"), base.path().join("link")).unwrap();
-        let logins = Logins::new([home.clone(), base.path().join("missing")]);
+        let linked = base.path().join("linked");
+        fs::create_dir_all(linked.join("dotfiles/ssh")).unwrap();
+        fs::write(linked.join("dotfiles/profile"), "").unwrap();
+        symlink("dotfiles/ssh", linked.join(".ssh")).unwrap();
+        symlink("dotfiles/profile", linked.join(".profile")).unwrap();
+        let homes = [home.clone(), linked.clone(), base.path().join("missing")];
+        let logins = Logins::new(homes);
         let check = |logins: &Logins, dir: &Path, leaf: &str| {
             let dir = File::open(dir).unwrap();
             logins.check(&dir, leaf.as_ref()).is_ok()
@@ -122,6 +185,11 @@ mod tests {
             (base.path().join("link"), "rc", false, false),
             (home.clone(), ".profile", true, false),
             (home.clone(), "a", true, true),
+            (home.clone(), "bin", true, false),
+            (linked.join("dotfiles"), "ssh", false, false),
+            (linked.join("dotfiles/ssh"), "rc", false, false),
+            (linked.join("dotfiles"), "profile", true, false),
+            (linked.join("dotfiles"), "a", true, true),
             (home.join("backup"), ".ssh", true, true),
             (home.join("backup/.ssh"), "rc", true, true),
             (base.path().to_owned(), ".ssh", true, true),
@@ -132,9 +200,25 @@ mod tests {
             assert!(check(&Logins::default(), &dir, leaf));
         }
         // What lies in a home, but does not contain it, may have any name.
-        for (root, kept) in [(base.path(), 1), (&home, 1), (&home.join("backup"), 0)] {
+        for (root, homes, targets) in [
+            (base.path(), 2, 1),
+            (&home, 1, 0),
+            (&home.join("backup"), 0, 0),
+            (&linked.join("dotfiles"), 0, 1),
+        ] {
             let within = logins.within(File::open(root).unwrap());
-            assert_eq!(within.homes.len(), kept, "{root:?}");
+            let kept = (within.homes.len(), within.targets.len());
+            assert_eq!(kept, (homes, targets), "{root:?}");
         }
+        let moved = |dir: &Path, leaf: &str| {
+            let dir = File::open(dir).unwrap();
+            logins.check_moved(&dir, leaf.as_ref()).is_ok()
+        };
+        assert!(!moved(base.path(), "home") && !moved(&home, ".ssh"));
+        assert!(!moved(
+            base.path().parent().unwrap(),
+            base.path().file_name().unwrap().to_str().unwrap()
+        ));
+        assert!(moved(&home, "backup") && moved(base.path(), "other"));
     }
 }

@@ -1,7 +1,7 @@
 //! Files and directories that a user has agreed to receive: names, kinds, numbers and sizes.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     hash::{BuildHasher as _, RandomState},
     io,
 };
@@ -30,9 +30,9 @@ struct Share {
     files: u64,
     directories: u64,
     bytes: u64,
-    /// Hashes of the path and size of announced entries, which count once although a copy that lost
-    /// its session announces them again; at most [`MOST_KNOWN`].
-    known: HashSet<u64>,
+    /// Hashes of the path and kind of announced entries, with their bytes. They count once although a
+    /// copy that lost its session announces them again; at most [`MOST_KNOWN`].
+    known: HashMap<u64, u64>,
 }
 
 /// Reason why an entry is not what the user agreed to.
@@ -72,12 +72,12 @@ impl Agreed {
             };
             let share = Share {
                 files,
-                directories: files.saturating_mul(DIRECTORIES_A_FILE),
+                directories: files.max(MOST_DIRECTORIES),
                 bytes: item
                     .bytes
                     .saturating_add(item.bytes / 100)
                     .saturating_add(SLACK_BYTES),
-                known: HashSet::new(),
+                known: HashMap::new(),
                 item,
             };
             (share.item.name.clone(), Mutex::new(share))
@@ -142,21 +142,23 @@ impl Agreed {
         }
         let size = kind.size();
         let components: Vec<&[u8]> = path.components().collect();
-        let hash = self.seed.hash_one((components, size));
-        if share.known.contains(&hash) {
-            return Ok(());
+        let hash = self.seed.hash_one((components, kind.word()));
+        let before = share.known.get(&hash).copied();
+        if before.is_none() {
+            let left = match kind {
+                Kind::Directory => &mut share.directories,
+                Kind::File(_) | Kind::Symlink => &mut share.files,
+            };
+            *left = left.checked_sub(1).ok_or(Disagreement::Number)?;
         }
-        let left = match kind {
-            Kind::Directory => &mut share.directories,
-            Kind::File(_) | Kind::Symlink => &mut share.files,
-        };
-        *left = left.checked_sub(1).ok_or(Disagreement::Number)?;
+        // A file may have grown since.
+        let grown = size.saturating_sub(before.unwrap_or(0));
         share.bytes = share
             .bytes
-            .checked_sub(size)
+            .checked_sub(grown)
             .ok_or(Disagreement::Bytes { size })?;
-        if share.known.len() < MOST_KNOWN {
-            share.known.insert(hash);
+        if before.is_some() || share.known.len() < MOST_KNOWN {
+            share.known.insert(hash, size.max(before.unwrap_or(0)));
         }
         Ok(())
     }
@@ -198,7 +200,8 @@ fn word_of(item: &Item) -> &'static str {
 /// it is relative, and goes up only at its start, at most to the item itself. `depth` is the number
 /// of directories between the item and the link.
 fn stays_inside(target: &[u8], depth: usize) -> bool {
-    let mut parts = target.split(|byte| *byte == b'/').peekable();
+    let parts = target.split(|byte| *byte == b'/');
+    let mut parts = parts.filter(|part| !matches!(*part, b"" | b".")).peekable();
     let mut up = 0;
     while parts.next_if(|part| *part == b"..").is_some() {
         up += 1;
@@ -214,8 +217,8 @@ const LINK: &str = "a symbolic link";
 const SLACK_BYTES: u64 = 1 << 20;
 /// Files of a directory beyond 1 % that come between the offer and the copy.
 const SLACK_FILES: u64 = 16;
-/// Directories admitted for each file. An offer has no number of them (picked by eye).
-const DIRECTORIES_A_FILE: u64 = 10;
+/// Directories of an item with fewer files. An offer has no number of them (picked by eye).
+const MOST_DIRECTORIES: u64 = 100_000;
 /// Maximum number of hashes kept for an item, some 16 MiB.
 const MOST_KNOWN: usize = 1 << 20;
 
@@ -261,7 +264,12 @@ mod tests {
         assert_eq!(admit("a", file(1 << 20)), Ok(()));
         // Announced again, as by a copy that lost its session.
         assert_eq!(admit("a", file(1 << 20)), Ok(()));
-        assert_eq!(admit("a", file(2)), Err(Disagreement::Number));
+        // It has grown meanwhile, within the slack and beyond.
+        assert_eq!(admit("a", file(1 + (1 << 20))), Ok(()));
+        assert!(matches!(
+            admit("a", file(2 << 20)),
+            Err(Disagreement::Bytes { .. })
+        ));
         assert_eq!(admit("b", file(0)), Err(Disagreement::Name));
         assert_eq!(admit("a/x", file(0)), Err(Disagreement::Name));
         assert_eq!(admit("d", Content::Directory), Ok(()));
@@ -275,11 +283,11 @@ mod tests {
         ));
         let admitted = (0..200).filter(|one| admit(&format!("d/{one}"), file(0)).is_ok());
         assert_eq!(admitted.count() as u64, 100 + 1 + SLACK_FILES - 1);
-        let directories = (0..5000).filter(|one| {
+        let directories = (0..MOST_DIRECTORIES + 100).filter(|one| {
             let path = format!("d/dir/{one}");
             admit(&path, Content::Directory).is_ok()
         });
-        assert_eq!(directories.count() as u64, (101 + SLACK_FILES) * 10 - 1);
+        assert_eq!(directories.count() as u64, MOST_DIRECTORIES - 1);
         let put = |path: &str, kind, size| agreed.admit_file(&name(path), kind, size);
         assert_eq!(put("a", OfferKind::Pipe, 1), Err(Disagreement::Name));
         assert_eq!(put("d/x", OfferKind::File, 1), Err(Disagreement::Name));
@@ -294,6 +302,8 @@ mod tests {
             ("d/x", "y", true),
             ("d/x", "./sub/y", true),
             ("d/sub/x", "../y", true),
+            ("d/sub/x", "./..//y", true),
+            ("d/x", "./../y", false),
             ("d/x", "../y", false),
             ("d/sub/x", "../../y", false),
             ("d/x", "/etc/shadow", false),
