@@ -8,7 +8,9 @@ use std::{
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
 };
 
 use super::error::Barred;
@@ -28,26 +30,39 @@ pub(crate) struct Logins {
 }
 
 impl Logins {
-    /// Keeps the directories that exist.
+    /// Keeps the directories that exist, and as they were named those that do not answer within
+    /// [`PATIENCE`]: a home may lie on a server that is down.
     pub(crate) fn new(homes: impl IntoIterator<Item = PathBuf>) -> Self {
-        let mut homes: Vec<PathBuf> = homes
-            .into_iter()
-            .filter_map(|home| fs::canonicalize(home).ok())
-            .collect();
-        homes.sort_unstable();
-        homes.dedup();
-        let of_ssh = |home: &PathBuf| {
-            let ssh = home.join(".ssh");
-            let inside = links_in(&ssh, |_| true);
-            links_in(home, |name| name == ".ssh")
-                .into_iter()
-                .chain(inside)
+        let mut named: Vec<PathBuf> = homes.into_iter().collect();
+        named.sort_unstable();
+        named.dedup();
+        let (tell, told) = mpsc::channel();
+        let ahead = named.clone();
+        let look = move || {
+            _ = ahead
+                .iter()
+                .try_for_each(|home| tell.send(Looked::at(home)))
         };
-        let of_others = |home: &PathBuf| links_in(home, is_barred_to_appender);
+        // Without a thread none is looked at, as if none had answered.
+        let _ = thread::Builder::new().spawn(look);
+        let deadline = Instant::now() + PATIENCE;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let mut seen: Vec<Looked> = Vec::new();
+        while let Ok(looked) = told.recv_timeout(left()) {
+            seen.push(looked);
+        }
+        let silent = named.split_off(seen.len());
+        let homes = seen.iter().filter_map(|looked| looked.home.clone());
         Self {
-            targets: homes.iter().flat_map(of_ssh).collect(),
-            targets_of_others: homes.iter().flat_map(of_others).collect(),
-            homes: homes.into(),
+            homes: homes.chain(silent).collect(),
+            targets: seen
+                .iter()
+                .flat_map(|looked| looked.targets.clone())
+                .collect(),
+            targets_of_others: seen
+                .iter()
+                .flat_map(|looked| looked.targets_of_others.clone())
+                .collect(),
             only_adds: false,
         }
     }
@@ -132,6 +147,30 @@ impl Logins {
         })
     }
 }
+
+/// What was found of a home.
+struct Looked {
+    /// Real path; `None` if it does not exist.
+    home: Option<PathBuf>,
+    targets: Vec<PathBuf>,
+    targets_of_others: Vec<PathBuf>,
+}
+
+impl Looked {
+    fn at(home: &Path) -> Self {
+        let ssh = home.join(".ssh");
+        let mut targets = links_in(home, |name| name == ".ssh");
+        targets.extend(links_in(&ssh, |_| true));
+        Self {
+            home: fs::canonicalize(home).ok(),
+            targets,
+            targets_of_others: links_in(home, is_barred_to_appender),
+        }
+    }
+}
+
+/// Maximum wait for the file systems of all homes.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns true for a name in a home that may be that of a start-up file, or of a directory of
 /// programs.
