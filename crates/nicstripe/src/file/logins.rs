@@ -39,9 +39,9 @@ impl Logins {
         let (tell, told) = mpsc::channel();
         let ahead = named.clone();
         let look = move || {
-            _ = ahead
-                .iter()
-                .try_for_each(|home| tell.send(Looked::at(home)))
+            for home in ahead {
+                let _ = tell.send(Looked::at(&home));
+            }
         };
         // Without a thread none is looked at, as if none had answered.
         let _ = thread::Builder::new().spawn(look);
