@@ -51,7 +51,9 @@ fn listed_home() -> Option<PathBuf> {
 
 /// Returns the home directories of all local accounts and of this process's user.
 pub(crate) fn account_homes() -> Vec<PathBuf> {
-    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    // A comment of another encoding hides no account.
+    let accounts = fs::read("/etc/passwd").unwrap_or_default();
+    let accounts = String::from_utf8_lossy(&accounts);
     let home = |line: &str| line.split(':').nth(5).map(PathBuf::from);
     let listed = accounts.lines().filter_map(home).chain(listed_home());
     // System accounts live in `/`, `/bin` and the like, where nothing is read at a log-in.

@@ -2,7 +2,7 @@
 
 use nicstripe::trust::{Access, PeerOptions};
 
-use super::invocation::quoted;
+use super::invocation::{is_harmless, quoted};
 
 /// Returns the options of a command that give these rights.
 pub(crate) fn options_giving(options: &PeerOptions) -> Vec<String> {
@@ -52,11 +52,8 @@ pub(crate) fn options_giving(options: &PeerOptions) -> Vec<String> {
 /// Returns a command line quoted for a shell; `None` if a word has characters that a terminal does
 /// not show.
 pub(crate) fn command(words: &[String]) -> Option<String> {
-    let words = words.iter().map(|word| {
-        let is_shown =
-            nicstripe::escaped(word.replace('\\', "/").as_bytes()) == word.replace('\\', "/");
-        is_shown.then(|| quoted(word))
-    });
+    let words = words.iter();
+    let words = words.map(|word| is_harmless(word).then(|| quoted(word)));
     words
         .collect::<Option<Vec<_>>>()
         .map(|words| words.join(" "))

@@ -222,7 +222,7 @@ pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
 
 /// Returns true if `nicstripe::escaped` leaves the text unchanged, apart from backslashes, which it
 /// doubles.
-fn is_harmless(text: &str) -> bool {
+pub(super) fn is_harmless(text: &str) -> bool {
     let text = text.replace('\\', "/");
     escaped(text.as_bytes()) == text
 }

@@ -158,8 +158,9 @@ impl DaemonBuilder {
     }
 
     /// Sets the home directories of accounts. In those that a root directory contains, no peer may
-    /// write `.ssh`, and a peer that may only add files no name that begins with a dot: such files
-    /// decide who may log in, or what runs then. By default there are none.
+    /// write `.ssh`, and a peer that may only add files neither `bin` nor a name that begins with a
+    /// dot: such files decide who may log in, or what runs then. By default there are none. Waits at
+    /// most 2 s for their file systems.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().account_homes(["/home/me".into()]);
