@@ -296,6 +296,24 @@ fn a_command_runs_there_as_ssh_would_let_it() {
 }
 
 #[test]
+fn what_runs_there_is_told_through_ssh() {
+    let machines = Machines::new();
+    let none = machines.run(&["status", "me@nas"]).expect(0);
+    assert!(none.stderr.contains("no daemon and no copy"), "{none}");
+    machines.expect_nothing_left(Duration::from_secs(5));
+    let _daemon = Daemon::start(&machines.there, &[]);
+    let outcome = machines.run(&["status", "--json", "me@nas"]).expect(0);
+    let document = outcome.document_of("status");
+    assert_eq!(document["processes"][0]["role"], "daemon", "{document:#}");
+    let said = machines.run(&["status", "me@nas"]).expect(0).stdout;
+    assert!(said.contains(") serves "), "{said}");
+    // A machine that cannot be reached.
+    let outcome = machines.run(&["status", "--json", "-e", "false", "me@nas"]);
+    let document = outcome.expect(10).document_of("status");
+    assert_eq!(document["processes"].as_array().unwrap().len(), 0);
+}
+
+#[test]
 fn a_killed_client_leaves_no_process_there() {
     let machines = Machines::new();
     machines.here.write("a", content(LARGE));
@@ -548,6 +566,7 @@ fn no_typed_host_is_an_option_of_ssh_or_a_command() {
             &["links", "--", host],
             &["bench", "--", host],
             &["doctor", "--", host],
+            &["status", "--", host],
             &["dial", "--", host, "localhost:1"],
             &["forward", "-L", "1:localhost:1", "--", host],
             &["ls", "--", host],

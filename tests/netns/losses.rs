@@ -1,16 +1,22 @@
 //! Tests of interfaces that fail until no link remains, although each host has one working interface.
 //! The interfaces that still work must be paired again.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec};
 use nicstripe_testkit::{
-    Process, content, link, number, tests, text,
+    Daemon, Process, Side, Sshd, content, link, number, program, tests, text,
     trial::{Test, amount},
 };
 use serde_json::Value;
 
-use crate::hosts::{Hosts, MIB, Rights, Way};
+use crate::{
+    hosts::{Hosts, MIB, Rights, Way, introduce, side},
+    pairing::shown_by,
+};
 
 pub(crate) const TESTS: &[Test] = tests![
     crossed_links_whose_second_cables_are_pulled_go_on_over_the_first,
@@ -22,7 +28,12 @@ pub(crate) const TESTS: &[Test] = tests![
     at_a_switch_without_ipv6_every_pair_that_is_left_carries_again,
     in_separate_subnets_every_cable_that_is_left_carries_again,
     without_addresses_every_cable_that_is_left_carries_again,
+    begun_by_code_every_pair_that_is_left_carries_again,
 ];
+
+/// Tests with a real ssh.
+pub(crate) const TESTS_WITH_SSH: &[Test] =
+    tests![begun_by_ssh_every_pair_that_is_left_carries_again];
 
 pub(crate) const LONG_TESTS: &[Test] = tests![
     crossed_links_whose_first_cables_are_pulled_go_on_over_the_second,
@@ -236,47 +247,93 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
 }
 
 fn at_a_switch_every_pair_that_is_left_carries_again() {
-    let switch = || {
-        let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
-        lab.one_subnet().build().unwrap()
-    };
-    any_ends_may_be_lost("switch", &switch, "10.9.0.21", has_an_end_at_each_host);
+    any_ends_may_be_lost(&SWITCH, &[Start::Address, Start::Name, Start::EarlyName]);
 }
 
 /// Each interface answers ARP requests for its own address only. Otherwise the kernel sends to the
 /// lost interface of the peer as long as its neighbour entry is valid, up to 45 s.
 fn at_a_switch_without_ipv6_every_pair_that_is_left_carries_again() {
-    let without_flux = || {
-        let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
-        let lab = lab.one_subnet().without_ipv6();
-        let lab = Host::ALL.into_iter().fold(lab, |lab, host| {
-            lab.sysctl(host, "net/ipv4/conf/all/arp_ignore", "1")
-                .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
-        });
-        lab.build().unwrap()
+    let without_flux = Cables {
+        case: "IPv4",
+        lab: || {
+            let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
+            let lab = lab.one_subnet().without_ipv6();
+            let lab = Host::ALL.into_iter().fold(lab, |lab, host| {
+                lab.sysctl(host, "net/ipv4/conf/all/arp_ignore", "1")
+                    .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
+            });
+            lab.build().unwrap()
+        },
+        ..SWITCH
     };
-    any_ends_may_be_lost("IPv4", &without_flux, "10.9.0.21", has_an_end_at_each_host);
+    any_ends_may_be_lost(&without_flux, &[Start::Address]);
 }
 
 fn in_separate_subnets_every_cable_that_is_left_carries_again() {
-    let cables = || {
-        Lab::builder()
-            .links([LinkSpec::mbit(FAST); 2])
-            .build()
-            .unwrap()
-    };
-    any_ends_may_be_lost("subnets", &cables, "10.77.1.2", is_a_cable_whole);
+    any_ends_may_be_lost(&SUBNETS, &[Start::Address, Start::Name, Start::EarlyName]);
 }
 
 fn without_addresses_every_cable_that_is_left_carries_again() {
-    let bare = || {
-        Lab::builder()
-            .links([LinkSpec::mbit(FAST).bare(); 2])
-            .build()
-            .unwrap()
-    };
-    any_ends_may_be_lost("bare cables", &bare, "b", is_a_cable_whole);
+    any_ends_may_be_lost(&BARE, &[Start::Address, Start::Name, Start::EarlyName]);
 }
+
+fn begun_by_code_every_pair_that_is_left_carries_again() {
+    for cables in [&SWITCH, &SUBNETS, &BARE] {
+        any_ends_may_be_lost(cables, &[Start::Code]);
+    }
+}
+
+fn begun_by_ssh_every_pair_that_is_left_carries_again() {
+    for cables in [&SWITCH, &SUBNETS, &BARE] {
+        any_ends_may_be_lost(cables, &[Start::Ssh]);
+    }
+}
+
+/// Ends of the cables, in the order of the bits of a subset.
+const ENDS: [(Host, usize); 4] = [(Host::A, 0), (Host::A, 1), (Host::B, 0), (Host::B, 1)];
+
+/// Two interfaces at each host.
+struct Cables {
+    case: &'static str,
+    lab: fn() -> Lab,
+    /// Returns an address of host B, as typed.
+    address: fn(&Lab) -> String,
+    /// Returns true if a working pair is left without the ends whose bits are set.
+    can_carry: fn(u32) -> bool,
+}
+
+const SWITCH: Cables = Cables {
+    case: "switch",
+    lab: || {
+        let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
+        lab.one_subnet().build().unwrap()
+    },
+    address: |lab| lab.address(Host::B, 0).to_string(),
+    can_carry: has_an_end_at_each_host,
+};
+
+const SUBNETS: Cables = Cables {
+    case: "subnets",
+    lab: || {
+        let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
+        lab.build().unwrap()
+    },
+    address: |lab| lab.address(Host::B, 0).to_string(),
+    can_carry: is_a_cable_whole,
+};
+
+const BARE: Cables = Cables {
+    case: "bare cables",
+    lab: || {
+        let lab = Lab::builder().links([LinkSpec::mbit(FAST).bare(); 2]);
+        lab.build().unwrap()
+    },
+    address: |lab| {
+        let address = lab.link_local(Host::B, 0).unwrap().unwrap();
+        format!("[{address}%{}]", lab.interface(0))
+    },
+    can_carry: is_a_cable_whole,
+};
 
 /// Returns true if each host has a working interface without the ends whose bits are set in `lost`.
 fn has_an_end_at_each_host(lost: u32) -> bool {
@@ -288,49 +345,152 @@ fn is_a_cable_whole(lost: u32) -> bool {
     [0b0101, 0b1010].iter().any(|cable| lost & cable == 0)
 }
 
-/// Disables every subset of the four ends that leaves a working pair by `can_carry`, each during a
-/// copy to `host`. Panics unless data flows again within 3 s and the copy is correct.
+/// What the user types for the peer.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Address,
+    Name,
+    /// The name, while the kernel still probes the interfaces' IPv6 addresses for duplicates.
+    EarlyName,
+    Code,
+    Ssh,
+}
+
+/// Disables every subset of the four ends that leaves a working pair, each during a copy. Panics
+/// unless data flows again within 3 s and the copy is correct.
 ///
 /// The lowest two bits of a subset are the client's interfaces.
-fn any_ends_may_be_lost(
-    case: &str,
-    lab: &(dyn Fn() -> Lab + Sync),
-    host: &str,
-    can_carry: fn(u32) -> bool,
-) {
-    let subsets: Vec<u32> = (1..0b1111).filter(|lost| can_carry(*lost)).collect();
-    for run in 0..amount(1, 10) {
-        for some in subsets.chunks(SUBSETS_AT_ONCE) {
+fn any_ends_may_be_lost(cables: &Cables, starts: &[Start]) {
+    let subsets = (1..0b1111).filter(|lost| (cables.can_carry)(*lost));
+    let cases = starts.iter().flat_map(|start| {
+        let subsets = subsets.clone();
+        subsets.map(move |lost| (*start, lost))
+    });
+    let cases: Vec<(Start, u32)> = cases.collect();
+    for run in 0..runs_of_subsets() {
+        for some in cases.chunks(SUBSETS_AT_ONCE) {
             std::thread::scope(|scope| {
-                for lost in some {
-                    let case = format!("{case}, {lost:04b}, run {run}");
-                    scope.spawn(move || loses_ends(&case, lab(), host, *lost));
+                for &(start, lost) in some {
+                    let case = format!("{}, {start:?}, {lost:04b}, run {run}", cables.case);
+                    scope.spawn(move || loses_ends(&case, cables, start, lost));
                 }
             });
         }
     }
 }
 
-/// Copies to `host`, and disables the ends whose bits are set in `lost` 2 s after the first
-/// progress.
-fn loses_ends(case: &str, lab: Lab, host: &str, lost: u32) {
-    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+/// Returns the number of runs per case, set by the environment variable `NICSTRIPE_LOSSES`.
+fn runs_of_subsets() -> u32 {
+    match std::env::var_os("NICSTRIPE_LOSSES") {
+        Some(_) => runs(),
+        None => amount(1, 10),
+    }
+}
+
+/// Disables the ends whose bits are set in `lost` 2 s after the first progress of a copy.
+fn loses_ends(case: &str, cables: &Cables, start: Start, lost: u32) {
+    let lab = Arc::new((cables.lab)());
     let bytes = content(SLOW_SIZE);
-    hosts.client.write("source", &bytes);
-    let target = format!("{host}:target");
-    let cp = hosts.start_cp(&["--bwlimit", SLOW, "--json-stream", "source", &target]);
-    cp.await_bytes(1);
+    let copy = Begun::new(&lab, cables.address, start, &bytes);
+    copy.process.await_bytes(1);
     // By then all links are made, and the first connection has yielded to a better one.
     std::thread::sleep(Duration::from_secs(2));
-    let ends = [(Host::A, 0), (Host::A, 1), (Host::B, 0), (Host::B, 1)];
-    for (bit, (host, link)) in ends.into_iter().enumerate() {
+    for (bit, (host, link)) in ENDS.into_iter().enumerate() {
         if lost >> bit & 1 == 1 {
-            hosts.lab.set_plugged_at(host, link, false).unwrap();
+            lab.set_plugged_at(host, link, false).unwrap();
         }
     }
-    flows_again(&hosts.lab, Way::Put, case, Duration::from_millis(2500));
-    let report = cp.finish().expect(0).document();
-    hosts.server.check("target", &bytes, &report);
+    flows_again(&lab, Way::Put, case, Duration::from_millis(2500));
+    copy.finish(case, &bytes);
+    // sshd does not know that its connection is lost.
+    for (host, link) in ENDS {
+        lab.set_plugged_at(host, link, true).unwrap();
+    }
+}
+
+/// Copy from host A to host B that has begun.
+struct Begun {
+    process: Process,
+    server: Side,
+    _client: Side,
+    /// Daemon, sshd or receiver at host B.
+    _other: Process,
+    target: &'static str,
+}
+
+impl Begun {
+    fn new(lab: &Arc<Lab>, address: fn(&Lab) -> String, start: Start, bytes: &[u8]) -> Self {
+        let rights = match start {
+            Start::Ssh => Rights::All,
+            _ => Rights::None,
+        };
+        let (client, server) = (side(lab, Host::A, rights), side(lab, Host::B, rights));
+        client.write("source", bytes);
+        let slow = ["--bwlimit", SLOW, "--json-stream", "source"];
+        let (process, other, target) = match start {
+            Start::Code => {
+                let (receiving, code) = shown_by(&server, &["receive", "--yes"]);
+                let sending = client.start([&["send"], &slow[..], &[&code]].concat());
+                (sending, receiving, "source")
+            }
+            Start::Ssh => {
+                let sshd = Sshd::in_folder(&client.home(), &server.home(), &server.files());
+                let ssh = sshd.client();
+                let sshd = Process::spawn(sshd.command(|program| server.command(program)));
+                sshd.await_stderr(Sshd::READY);
+                let target = server.path("target");
+                let target = format!("root@{}:{}", address(lab), target.display());
+                let mut command = client.command(program());
+                command
+                    .env("NICSTRIPE_SSH", &ssh)
+                    .env("PATH", "/usr/bin:/bin")
+                    .arg("cp")
+                    .args(slow)
+                    .arg(&target);
+                (Process::spawn(command), sshd, "target")
+            }
+            Start::Address | Start::Name | Start::EarlyName => {
+                introduce(&client, &server);
+                let Daemon { process, port, .. } = Daemon::start(&server, &[]);
+                if let Start::EarlyName = start {
+                    for (host, link) in ENDS {
+                        for (name, value) in [("accept_dad", "1"), ("dad_transmits", "3")] {
+                            let name = format!("net/ipv6/conf/{}/{name}", lab.interface(link));
+                            lab.set_sysctl(host, &name, value).unwrap();
+                        }
+                    }
+                    // Gives the interfaces new link-local addresses.
+                    for up in [false, true] {
+                        for (host, link) in ENDS {
+                            lab.set_up(host, link, up).unwrap();
+                        }
+                    }
+                }
+                let host = match start {
+                    Start::Address => address(lab),
+                    _ => "b".to_owned(),
+                };
+                let port = port.to_string();
+                let target = format!("{host}:target");
+                let mut words = vec!["cp", "--port", &port];
+                words.extend(slow);
+                words.push(&target);
+                (client.start(words), process, "target")
+            }
+        };
+        Self {
+            process,
+            server,
+            _client: client,
+            _other: other,
+            target,
+        }
+    }
+
+    fn finish(self, case: &str, bytes: &[u8]) {
+        self.process.finish().expect(0);
+        assert!(self.server.read(self.target) == bytes, "{case}");
+    }
 }
 
 fn a_blocked_port_closes_no_link_that_works() {

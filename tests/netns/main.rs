@@ -90,7 +90,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 39] = [
+    let groups: [Group; 40] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -122,6 +122,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
         (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
+        (losses::TESTS_WITH_SSH, nicstripe_testkit::Sshd::obstacle),
         (first_contact::TESTS, nicstripe_testkit::Sshd::obstacle),
         (stalls::TESTS, stalls::obstacle),
         (doctor::TESTS_WITH_A_QUOTA, doctor::obstacle_to_quotas),

@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = tests![
 ];
 
 /// Starts a command that shows a code.
-fn shown_by(side: &Side, words: &[&str]) -> (Process, String) {
+pub(crate) fn shown_by(side: &Side, words: &[&str]) -> (Process, String) {
     let process = side.start(words);
     process.await_stderr("on the other machine");
     let code = process.await_stdout("-").trim_end().to_owned();

@@ -1,33 +1,47 @@
-//! `nicstripe status`: what the daemon and the copies of this user do.
+//! `nicstripe status`: what the daemon and the copies of a user do.
 
 use std::path::Path;
 
 use clap::Args;
 use nicstripe::{
-    BitRate, RunningLink, RunningSession, RunningTransfer, TransferDirection, trust::Home,
+    BitRate, Client, RunningLink, RunningSession, RunningTransfer, TransferDirection, trust::Home,
 };
 use serde_json::{Value, value::RawValue};
+use tokio::{
+    io::{AsyncReadExt as _, duplex, empty, sink},
+    time::timeout,
+};
 
 use crate::{
-    failure::Failure,
+    connect::{arguments::ConnectArgs, place::Place, setup::Needs},
+    failure::{Failure, Fault, exit::Exit},
     output::{
         json::{Object, hinted_outcome, link_ends, link_state, print_document, seconds},
-        stdout,
+        logging, stdout,
         terminal::Terminal,
     },
     places::{self, SERVICE_HOME},
-    process::presence::ask_all,
+    process::{presence::ask_all, runtime, signals::Signals},
     text::{
-        quantity::{Clock, Size, Speed},
+        quantity::{Clock, Limit, Size, Speed},
         shown,
     },
 };
 
 /// Show what runs here: the daemon, who is connected to it, and copies, with the rate of each link
 ///
-/// Shows the processes of this user; for root also those of the service.
+/// Shows the processes of this user; for root also those of the service. With HOST, it runs there.
 #[derive(Debug, Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("60s")))]
 pub(crate) struct Status {
+    /// Machine to ask: USER@HOST for ssh, or one whose daemon may run `nicstripe status --json` for
+    /// this machine (exec=)
+    #[arg(value_name = "HOST")]
+    host: Option<Place>,
+
+    #[command(flatten)]
+    connect: ConnectArgs,
+
     /// Print one JSON document on standard output (docs/schema/status.schema.json)
     #[arg(long)]
     json: bool,
@@ -35,27 +49,87 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        let home = places::home()?;
-        let mut found = ask_all(&home);
-        if rustix::process::geteuid().is_root() && home.state() != Path::new(SERVICE_HOME) {
-            found.extend(ask_all(&Home::at(SERVICE_HOME)));
-        }
+        let found = match &self.host {
+            Some(host) => self.ask(host, terminal),
+            None => of_this_machine(),
+        };
         if self.json {
             let document = Object::default()
                 .with("schema", SCHEMA)
-                .and(hinted_outcome(None))
-                .with("processes", &found);
-            return print_document(&document);
+                .and(hinted_outcome(found.as_ref().err()))
+                .with("processes", found.as_deref().unwrap_or_default());
+            return print_document(&document).and(found.map(drop));
         }
+        let found = found?;
         let lines = found.iter().flat_map(lines);
         lines.into_iter().try_for_each(stdout::line)?;
         if found.is_empty() {
             terminal.say("no daemon and no copy of this user runs");
-            if Path::new(SERVICE_HOME).exists() && !rustix::process::geteuid().is_root() {
+            let is_here = self.host.is_none() && Path::new(SERVICE_HOME).exists();
+            if is_here && !rustix::process::geteuid().is_root() {
                 terminal.hint("the service is that of another user: sudo nicstripe status");
             }
         }
         Ok(())
+    }
+
+    /// Runs this command at another machine, and returns the processes that it lists.
+    fn ask(&self, host: &Place, terminal: &Terminal) -> Result<Vec<Value>, Failure> {
+        logging::start(terminal)?;
+        let keeper = self.connect.keeper()?;
+        runtime::run(async {
+            let mut signals = Signals::take()?;
+            let needs = Needs::default();
+            let connecting = self.connect.connect(host, &needs, keeper);
+            let connected = signals.unless_stopped(connecting).await?;
+            let asking = timeout(self.connect.timeout(), listed(&connected.client, host));
+            let asking = async {
+                asking.await.unwrap_or_else(|_| {
+                    let limit = Limit(self.connect.timeout());
+                    let text = format!("nicstripe status on {host} has not ended within {limit}");
+                    Err(Fault::new(Exit::TimedOut, text).into())
+                })
+            };
+            let found = signals.unless_stopped(asking).await;
+            connected.close().await;
+            found
+        })
+    }
+}
+
+fn of_this_machine() -> Result<Vec<Value>, Failure> {
+    let home = places::home()?;
+    let mut found = ask_all(&home);
+    if rustix::process::geteuid().is_root() && home.state() != Path::new(SERVICE_HOME) {
+        found.extend(ask_all(&Home::at(SERVICE_HOME)));
+    }
+    Ok(found)
+}
+
+/// Returns the processes that the command lists at the peer.
+async fn listed(client: &Client, host: &Place) -> Result<Vec<Value>, Failure> {
+    let (printed, printing) = duplex(PIPE);
+    let ended = client.exec(["nicstripe", "status", "--json"], empty(), printed, sink());
+    let reading = async move {
+        let mut document = Vec::new();
+        let bounded = printing.take(MOST_BYTES).read_to_end(&mut document).await;
+        bounded.map(|_| document)
+    };
+    let (ended, document) = tokio::join!(ended, reading);
+    let malformed = || {
+        let text = format!("the answer of {host} is no status of nicstripe");
+        Fault::new(Exit::Protocol, text).with_hint("update nicstripe there or here")
+    };
+    if ended?.code() != 0 {
+        return Err(malformed().into());
+    }
+    let document: Value = document
+        .ok()
+        .and_then(|document| serde_json::from_slice(&document).ok())
+        .ok_or_else(malformed)?;
+    match &document["processes"] {
+        Value::Array(processes) if document["schema"] == SCHEMA => Ok(processes.clone()),
+        _ => Err(malformed().into()),
     }
 }
 
@@ -198,6 +272,12 @@ fn text(value: &Value, field: &str) -> String {
 }
 
 const SCHEMA: &str = "nicstripe-status/1";
+
+/// Maximum size of another machine's answer.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// Buffer size of a pipe in bytes.
+const PIPE: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

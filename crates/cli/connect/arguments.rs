@@ -38,6 +38,11 @@ impl ConnectArgs {
         self.session.keeper()
     }
 
+    /// Returns the longest wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.session.timeout
+    }
+
     pub(crate) async fn connect(
         &self,
         place: &Place,

@@ -1,6 +1,6 @@
 //! Host and user as typed: what the resolver, discovery and ssh get.
 
-use std::{fmt, ops::Deref, str::FromStr};
+use std::{fmt, net::Ipv6Addr, ops::Deref, str::FromStr};
 
 use crate::text::shown;
 
@@ -29,10 +29,19 @@ impl FromStr for Host {
             && !text.starts_with('-')
             && text.chars().all(is_known);
         match is_host {
-            true => Ok(Self(text.to_owned())),
+            true => Ok(Self(unmapped(text))),
             false => Err(NoHost(text.chars().take(MAX_LEN).collect())),
         }
     }
+}
+
+/// Returns the IPv4 address that an IPv6 address maps (RFC 4291, section 2.5.5.2), or the text.
+fn unmapped(text: &str) -> String {
+    let mapped = text
+        .parse()
+        .ok()
+        .and_then(|ip: Ipv6Addr| ip.to_ipv4_mapped());
+    mapped.map_or_else(|| text.to_owned(), |ip| ip.to_string())
 }
 
 /// User of another machine.

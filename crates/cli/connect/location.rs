@@ -98,7 +98,7 @@ impl Location {
             return Ok(Self::Local(argument.into()));
         };
         match bytes {
-            [b'[', ..] => parse_remote(&host[1..host.len() - 1], path, bytes),
+            _ if host.ends_with(b"]") => parse_remote(host, path, bytes),
             _ => parse_host_and_path(host, path, bytes),
         }
         .map(Self::Remote)
@@ -229,8 +229,13 @@ fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Splits `HOST:PATH` at the colon: the one behind an address in brackets, or the first one, if no
 /// slash comes before it. `None` if the argument is local.
 fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    // `[ADDRESS]:PATH`, or `USER@[ADDRESS]:PATH`.
+    let at = bytes
+        .iter()
+        .position(|byte| matches!(byte, b'@' | b':' | b'/'));
+    let user = at.filter(|at| bytes[*at] == b'@').map_or(0, |at| at + 1);
     let bracket = || bytes.windows(2).position(|pair| pair == b"]:");
-    let colon = match bytes {
+    let colon = match &bytes[user..] {
         [b'[', ..] if let Some(end) = bracket() => end + 1,
         _ => {
             let end = bytes.iter().position(|byte| matches!(byte, b':' | b'/'))?;
@@ -466,6 +471,15 @@ mod tests {
             remote("[fd00::2]:"),
             ("fd00::2".into(), None, RemotePath::Root)
         );
+        // With a user, as scp has it; and an IPv4 address that is mapped.
+        for (typed, host) in [
+            ("me@[fe80::1%eth1]:a", "fe80::1%eth1"),
+            ("me@[::1]:a", "::1"),
+            ("[::ffff:10.77.1.2]:a", "10.77.1.2"),
+            ("[::ffff:a4d:102]:a", "10.77.1.2"),
+        ] {
+            assert_eq!(remote(typed).0, host, "{typed}");
+        }
         for bare in ["::1:a", "fe80::1:a", "fd00:1::2:a", "fe80::1%eth1:a"] {
             let error = parse(bare).unwrap_err().to_string();
             assert!(error.starts_with("no host in "), "{bare}: {error}");

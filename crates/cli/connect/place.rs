@@ -82,9 +82,12 @@ impl Place {
             Some((user, host)) => (ssh_as(user, whole)?, host),
             None => (Via::Either, text),
         };
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         Ok(Self {
             via,
-            host: host.parse().map_err(|_| wrong())?,
+            host: bracketed.unwrap_or(host).parse().map_err(|_| wrong())?,
             port: None,
         })
     }

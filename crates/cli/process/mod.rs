@@ -1,5 +1,6 @@
 //! This process: its runtimes, its signals and its standard streams.
 
+pub(crate) mod lately;
 pub(crate) mod presence;
 pub(crate) mod runtime;
 pub(crate) mod signals;

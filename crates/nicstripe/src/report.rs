@@ -311,6 +311,8 @@ pub struct UnusedInterface {
     /// True if a cable could make the interface a link: neither loopback nor Wi-Fi, for example, nor
     /// excluded by the caller.
     pub is_card: bool,
+    /// True if it could have a cable and can carry nothing now: no carrier, no address, or down.
+    pub is_idle: bool,
 }
 
 #[cfg(test)]

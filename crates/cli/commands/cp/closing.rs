@@ -8,7 +8,7 @@ use std::{
 
 use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport};
 
-use super::{arguments::Cp, copy_kind::CopyKind, tree_summary};
+use super::{arguments::Cp, copy_kind::CopyKind, plan::Plan, tree_summary};
 use crate::{
     connect::location::shown_place,
     text::{
@@ -22,6 +22,8 @@ use crate::{
 pub(crate) struct Ends {
     from: String,
     to: String,
+    /// The peer, as typed.
+    peer: String,
     /// True if the target is a file, so that received data is on a disk; false for standard output.
     is_durable: bool,
 }
@@ -29,7 +31,8 @@ pub(crate) struct Ends {
 impl Ends {
     /// Formats source and target as typed. Appends the source's own name to a target directory;
     /// `is_directory` is true if the target was one before the copy.
-    pub(crate) fn of(cp: &Cp, kind: &CopyKind, is_directory: bool) -> Self {
+    pub(crate) fn of(cp: &Cp, plan: &Plan, is_directory: bool) -> Self {
+        let kind = &plan.kind;
         let target = shown_place(cp.target());
         let from = match cp.sources() {
             [_] if matches!(kind, CopyKind::PutPipe { .. }) => "standard input".to_owned(),
@@ -49,8 +52,13 @@ impl Ends {
         Self {
             from,
             to,
+            peer: plan.place.to_string(),
             is_durable: !matches!(kind, CopyKind::GetPipe { .. }),
         }
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
     }
 }
 
@@ -184,8 +192,14 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);
     let warned = ours.map(|failed| &failed.interface);
     let mut seen: BTreeSet<&String> = carrying(report).chain(warned).collect();
-    let links = report.links.iter();
-    let idle: Vec<_> = links
+    // A link that yielded to another of its interface says nothing about the interface.
+    let (left_out, others): (Vec<_>, Vec<_>) = report
+        .links
+        .iter()
+        .partition(|link| matches!(link.state, LinkState::LeftOut(_)));
+    let idle: Vec<_> = others
+        .into_iter()
+        .chain(left_out)
         .filter(|link| seen.insert(&link.link.interface))
         .collect();
     let text = |link: &LinkReport| {
@@ -193,7 +207,11 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
         let why = why_idle(link, is_brief, is_limited)?;
         Some(format!("{} ({why})", shown(&link.link.interface)))
     };
-    let unused = report.unused.iter().filter(|_| !is_brief);
+    // Whether another card would have been used is open in a brief copy, but not if it cannot be.
+    let unused = report
+        .unused
+        .iter()
+        .filter(|unused| !is_brief || unused.is_idle);
     let unused = unused
         .filter(|unused| unused.is_peers || seen.insert(&unused.interface))
         .map(|unused| {
@@ -255,6 +273,7 @@ mod tests {
             &Ends {
                 from: "disk.img".into(),
                 to: "nas:disk.img".into(),
+                peer: "nas".into(),
                 is_durable: true,
             },
         )
@@ -267,9 +286,9 @@ mod tests {
                 paths: words.iter().map(Into::into).collect(),
                 ..parsed(&["a", "nas:"])
             };
-            let kind = CopyKind::of(&cp).unwrap().1;
+            let plan = Plan::of(&cp).unwrap();
             let is_directory = std::path::Path::new(cp.target()).is_dir();
-            let Ends { from, to, .. } = Ends::of(&cp, &kind, is_directory);
+            let Ends { from, to, .. } = Ends::of(&cp, &plan, is_directory);
             format!("{from} → {to}")
         };
         for (words, expected) in [
@@ -305,6 +324,7 @@ mod tests {
         let pipe = Ends {
             from: "nas:a".into(),
             to: "standard output".into(),
+            peer: "nas".into(),
             is_durable: false,
         };
         assert!(lines(&report(), &pipe)[0].ends_with(", verified"));
@@ -342,6 +362,10 @@ mod tests {
         report.links.push(report.links[0].clone());
         for (name, state) in [
             ("eth3", LinkState::Down("no carrier".into())),
+            (
+                "eth4",
+                LinkState::LeftOut("replaced by another link".into()),
+            ),
             ("eth4", LinkState::Up),
             ("eth5", LinkState::LeftOut("slower than the others".into())),
             ("eth6", LinkState::Down("refused".into())),
@@ -356,22 +380,27 @@ mod tests {
             why: "a warning says it".into(),
             failed: true,
             is_card: true,
+            is_idle: false,
         };
         report.failed.push(failed);
-        for (is_peers, why) in [(false, "down: ip link set eth7 up"), (true, "no carrier")] {
+        for (is_peers, why, is_idle) in [(false, "no answer", false), (true, "no carrier", true)] {
             report.unused.push(UnusedInterface {
                 is_peers,
                 interface: "eth7".into(),
                 why: why.into(),
                 failed: false,
                 is_card: true,
+                is_idle,
             });
         }
         let said = closing(&report);
         assert!(said[0].contains(" over eth1, eth2)"), "{said:?}");
-        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others), eth7 (down: ip link set eth7 up), peer's eth7 (no carrier)"), "{said:?}");
+        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others), eth7 (no answer), peer's eth7 (no carrier)"), "{said:?}");
         report.moving = Duration::from_millis(100);
-        assert_eq!(closing(&report)[1], "not used: eth3 (no carrier)");
+        assert_eq!(
+            closing(&report)[1],
+            "not used: eth3 (no carrier), peer's eth7 (no carrier)"
+        );
     }
 
     #[test]

@@ -70,7 +70,7 @@ use crate::{
     failure::Failure,
     output::{logging, terminal::Terminal},
     places,
-    process::{presence::Presence, runtime, signals::Signals, streams},
+    process::{lately, presence::Presence, runtime, signals::Signals, streams},
     text::invocation::Invocation,
 };
 
@@ -148,7 +148,7 @@ impl Cp {
         let expanded = expanded.and_then(|(kind, is_directory)| {
             plan.kind = kind;
             check_target(&plan)?;
-            Ok(Ends::of(self, &plan.kind, is_directory))
+            Ok(Ends::of(self, &plan, is_directory))
         });
         let _presence = self.presence(show);
         let result = match expanded {
@@ -389,7 +389,8 @@ fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Te
             } else {
                 quote::of_copy(report)
             };
-            cause.iter().for_each(|cause| terminal.say(cause));
+            let due = cause.filter(|_| lately::is_due(ends.peer()));
+            due.iter().for_each(|cause| terminal.say(cause));
         }
     }
 }

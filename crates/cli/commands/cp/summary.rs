@@ -221,6 +221,7 @@ pub(crate) mod tests {
             why: "no answer".into(),
             failed: true,
             is_card: true,
+            is_idle: false,
         });
         report.links[0].path_mtu = Some(1500);
         let warnings = warnings(&report);

@@ -208,6 +208,12 @@ impl View {
                 self.lost.remove(was_lost?);
                 Some(Notice::Told(format!("{name} is up again")))
             }
+            // Its interface is used all the same.
+            (_, LinkState::LeftOut(_))
+                if others.any(|other| other.link.interface == link.interface) =>
+            {
+                None
+            }
             (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!(
                 "{name} is not used: {}",
                 shown(why)
@@ -526,6 +532,18 @@ pub(crate) mod tests {
                 .map(|link| label(link, elsewhere.iter())),
             ["eth1→eth1", "eth1→eth2"]
         );
+    }
+
+    #[test]
+    fn a_link_that_yields_to_another_of_its_interface_is_no_news() {
+        let mut view = View::default();
+        let to = |peer: &str, address: &str, state| of_cable("eth2", peer, address, state);
+        view.apply(&to("eth1", "10.0.0.1", LinkState::Up));
+        view.apply(&to("eth2", "10.0.0.2", LinkState::Up));
+        let replaced = || LinkState::LeftOut("replaced by another link".into());
+        assert_eq!(view.apply(&to("eth1", "10.0.0.1", replaced())), None);
+        let last = view.apply(&to("eth2", "10.0.0.2", replaced()));
+        assert!(matches!(last, Some(Notice::Detail(_))), "{last:?}");
     }
 
     #[test]

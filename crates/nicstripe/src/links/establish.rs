@@ -104,8 +104,10 @@ impl SessionRequest<'_> {
             arrival,
             peer,
         } = first_contact;
+        // An address may have become usable during the first contact.
+        let interfaces = local::listed()?;
         let facts = Facts {
-            local,
+            local: described(&interfaces, &settings.excluded),
             remote: remote_interfaces,
             port: settings.port,
             family: settings.family,

@@ -122,13 +122,7 @@ impl Linker {
         path_mtu: Option<u32>,
         named: Vec<PathPlan>,
     ) -> Result<(), Error> {
-        let candidate = self
-            .planner
-            .pairing()
-            .candidates()
-            .find(|candidate| is_plan_of(candidate, first))
-            .filter(|_| !first.contact_only)
-            .cloned();
+        let candidate = self.candidate_of(first);
         if let Some(candidate) = &candidate {
             self.planner.adopt(candidate.clone());
         }
@@ -356,7 +350,40 @@ impl Linker {
     fn changed(&mut self) {
         self.planner
             .update(self.facts.local.clone(), self.facts.remote.clone());
+        self.adopt_first();
         self.probe();
+    }
+
+    /// Finds the address pair of the first connection, if a machine lists one of its addresses only
+    /// now: an IPv6 address is not listed during duplicate address detection.
+    fn adopt_first(&mut self) {
+        let Some(first) = self.paths.get(&FIRST_PATH) else {
+            return;
+        };
+        let candidate = self.candidate_of(&first.plan);
+        let Some(candidate) = candidate.filter(|_| first.candidate.is_none()) else {
+            return;
+        };
+        let (id, own) = (candidate.id(), link(&first.plan));
+        // Planned on its own while the first connection was down.
+        if self.streams_over(id).next().is_some() {
+            return;
+        }
+        self.planner.adopt(candidate.clone());
+        let is_stream =
+            |linked: &&mut Linked| linked.candidate.is_none() && link(&linked.plan) == own;
+        for stream in self.paths.values_mut().filter(is_stream) {
+            stream.candidate = Some(candidate.clone());
+        }
+        if !self.streams_over(id).any(Linked::is_up) {
+            self.planner.handle_lost(id);
+        }
+    }
+
+    fn candidate_of(&self, first: &PathPlan) -> Option<Candidate> {
+        let mut candidates = self.planner.pairing().candidates();
+        let own = candidates.find(|candidate| is_plan_of(candidate, first));
+        own.filter(|_| !first.contact_only).cloned()
     }
 
     /// Retires the paths of interfaces that no longer exist.
@@ -466,12 +493,12 @@ impl Linker {
 
     /// Returns the interface pairs (local, peer's) used by paths of named links or by the first
     /// contact. The peer's name is empty if unknown, for example behind NAT; the local interface
-    /// still counts as used.
+    /// still counts as used. A path that is down takes nothing.
     fn taken(&self) -> Vec<(String, String)> {
-        let outside = self
-            .paths
-            .values()
-            .filter(|linked| linked.candidate.is_none() && !linked.plan.contact_only);
+        let outside = self.paths.values().filter(|linked| {
+            let is_planned = linked.candidate.is_some() || linked.plan.contact_only;
+            !is_planned && (linked.is_up() || linked.state == LinkState::Connecting)
+        });
         outside
             .map(|linked| {
                 (

@@ -223,6 +223,7 @@ fn unused(
         why,
         failed,
         is_card: is_automatic && own.is_some_and(|own| own.candidate || own.idle.is_some()),
+        is_idle: idle.is_some(),
     };
     if !is_peers && idle.is_none() && texts.is_empty() {
         refine(

@@ -104,10 +104,18 @@ impl Peers {
         self.iter().find(|peer| peer.key == *key)
     }
 
-    /// Returns the peer with this name.
+    /// Returns the peer with this name. As for names of hosts, the case of ASCII letters does not
+    /// count, unless there are peers whose names differ in nothing else.
     pub fn by_name(&self, name: &str) -> Option<&Peer> {
-        self.iter()
-            .find(|peer| peer.name.as_ref().is_some_and(|own| own.as_str() == name))
+        let is_it = |is_same: fn(&str, &str) -> bool| {
+            let own = move |peer: &&Peer| {
+                peer.name
+                    .as_ref()
+                    .is_some_and(|own| is_same(own.as_str(), name))
+            };
+            self.iter().find(own)
+        };
+        is_it(|own, name| own == name).or_else(|| is_it(str::eq_ignore_ascii_case))
     }
 
     /// Trusts a key with all rights; [`Peers::set_options`] restricts them.
@@ -321,9 +329,11 @@ impl Peers {
             });
         }
         match &peer.name {
-            Some(name) if self.by_name(name.as_str()).is_some() => Err(LineProblem::NameTwice {
-                name: name.to_string(),
-            }),
+            Some(name) if self.iter().any(|other| other.name.as_ref() == Some(name)) => {
+                Err(LineProblem::NameTwice {
+                    name: name.to_string(),
+                })
+            }
             _ => Ok(Line {
                 text,
                 peer: Some(peer),

@@ -120,6 +120,32 @@ fn a_name_belongs_to_one_key() {
 }
 
 #[test]
+fn a_name_is_found_in_either_case_and_first_as_it_is() {
+    let named = |names: [&str; 2]| {
+        let mut peers = Peers::default();
+        for (seed, name) in (1..).zip(names) {
+            peers.add(&line(seed, ""), Some(name)).unwrap();
+        }
+        peers
+    };
+    let name = |peers: &Peers, name: &str| {
+        let found = peers.by_name(name)?.name.clone();
+        found.map(|name| name.to_string())
+    };
+    let peers = named(["NAS", "pc"]);
+    for typed in ["nas", "NAS", "Nas"] {
+        assert_eq!(name(&peers, typed).as_deref(), Some("NAS"), "{typed}");
+    }
+    assert_eq!(name(&peers, "na"), None);
+    // Files of earlier versions.
+    let text = format!("{} nas\n{} NAS\n", line(1, ""), line(2, ""));
+    let peers = parse(&text).unwrap();
+    for typed in ["nas", "NAS"] {
+        assert_eq!(name(&peers, typed).as_deref(), Some(typed));
+    }
+}
+
+#[test]
 fn without_a_name_a_key_gets_that_of_its_host_or_the_next_that_is_free() {
     let mut peers = Peers::default();
     for (byte, comment, name) in [
