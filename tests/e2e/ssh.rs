@@ -335,7 +335,7 @@ fn without_a_client_ssh_server_says_who_starts_it() {
 }
 
 #[test]
-fn a_program_there_that_ends_ends_the_copy_at_once() {
+fn a_program_there_that_ends_ends_the_copy_soon() {
     let machines = Machines::new();
     machines.here.write("a", content(LARGE));
     let copy = machines.start(&["cp", SLOW, "--json-stream", "a", "me@nas:"]);
@@ -347,7 +347,8 @@ fn a_program_there_that_ends_ends_the_copy_at_once() {
     let ended = ended
         .expect(1)
         .error(&["nas ended the session: its program has ended"]);
-    assert!(begun.elapsed() < Duration::from_secs(20), "{ended}");
+    // Its ssh may only have lost its connection, so refusals are needed for some 20 s.
+    assert!(begun.elapsed() < Duration::from_secs(40), "{ended}");
 }
 
 #[test]
