@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = tests![
     the_status_tells_of_sessions_and_transfers,
     without_a_service_manager_nothing_is_said_and_nothing_fails,
     the_units_commands_have_the_options_that_it_gives,
+    a_service_that_cannot_start_is_not_tried_without_end,
     systemd_finds_no_fault_with_the_unit_and_little_exposure,
     a_service_is_installed_shown_and_removed_and_no_other_unit_touched,
     a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
@@ -174,6 +175,22 @@ fn the_units_commands_have_the_options_that_it_gives() {
     }
     // The daemon itself sends the readiness and watchdog messages.
     assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
+}
+
+fn a_service_that_cannot_start_is_not_tried_without_end() {
+    let value = |key: &str| {
+        let mut lines = UNIT.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("no {key}="))
+    };
+    let seconds = |key| value(key).strip_suffix('s').unwrap().parse::<u32>();
+    let ending: Vec<&str> = value("RestartPreventExitStatus").split(' ').collect();
+    // Of systemd.exec(5): the program cannot be executed; a directory of the unit is missing.
+    assert!(ending.contains(&"203") && ending.contains(&"226"));
+    let starts: u32 = value("StartLimitBurst").parse().unwrap();
+    // A start that fails after a second counts as well.
+    let took = starts * (seconds("RestartSec").unwrap() + 1);
+    assert!(took < seconds("StartLimitIntervalSec").unwrap(), "{took} s");
 }
 
 /// Maximum exposure level by `systemd-analyze security`, in tenths. systemd rates levels below 2.0

@@ -88,6 +88,8 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         group: &group,
     };
     fs::write(unit::path(), unit.text()).map_err(Failure::writing(unit::path()))?;
+    // Earlier starts count towards the unit's limit. Fails for a unit that was never loaded.
+    let _ = ask(&["reset-failed", "nicstripe"]);
     systemctl(&["daemon-reload"])?;
     systemctl(&["enable", "nicstripe"])?;
     systemctl(&["restart", "nicstripe"])?;
