@@ -409,7 +409,7 @@ mkdir fake
 cat > fake/systemctl <<'END'
 #!/bin/sh
 echo "$*" >> log
-[ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nFragmentPath=/etc/systemd/system/nicstripe.service\n' $STATE
+[ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nUnitFileState=%s\nFragmentPath=%s/nicstripe.service\n' $STATE ${ENABLED:-disabled} ${UNITS:-/etc/systemd/system}
 END
 chmod +x fake/systemctl
 PATH=$PWD/fake:$PATH
@@ -434,6 +434,10 @@ test "$(stat -c %U "a b")" = daemon
 systemd-analyze verify --man=no /etc/systemd/system/nicstripe.service
 STATE=active expect 0 $nicstripe service status
 STATE=failed expect 1 $nicstripe service status
+# The unit of a package, before its administrator uses it, and then.
+STATE=failed UNITS=/lib/systemd/system expect 1 $nicstripe service status 2>&1 | grep -A1 'no service is installed' | grep -F 'sudo nicstripe service install --root DIR'
+STATE=failed ENABLED=enabled UNITS=/lib/systemd/system expect 1 $nicstripe service status 2>&1 | grep 'the service does not run'
+STATE=active UNITS=/lib/systemd/system expect 0 $nicstripe service status
 expect 2 $nicstripe service install --user nobody-of-this-name
 expect 5 setpriv --reuid=65534 --clear-groups $nicstripe service remove
 expect 0 $nicstripe service remove

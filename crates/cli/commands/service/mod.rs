@@ -107,7 +107,7 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
 }
 
 fn status(terminal: &Terminal) -> Result<(), Failure> {
-    let shown_keys = "ActiveState,SubState,StatusText,FragmentPath,ActiveEnterTimestamp";
+    let shown_keys = "ActiveState,SubState,StatusText,FragmentPath,DropInPaths,UnitFileState,ActiveEnterTimestamp";
     let output = ask(&["show", "nicstripe", "--property", shown_keys])?;
     let value = |key: &str| {
         let mut lines = output.lines();
@@ -116,10 +116,15 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
             .unwrap_or_default()
     };
     let path = value("FragmentPath");
-    if path.is_empty() {
+    let is_active = value("ActiveState") == "active";
+    // A package brings the unit, and leaves it off until its administrator chooses a directory.
+    let is_used = is_active
+        || Path::new(path) == unit::path()
+        || value("UnitFileState").starts_with("enabled")
+        || !value("DropInPaths").is_empty();
+    if path.is_empty() || !is_used {
         return Err(missing());
     }
-    let is_active = value("ActiveState") == "active";
     let since = value("ActiveEnterTimestamp");
     match (is_active, since) {
         (true, since) if !since.is_empty() => stdout::line(format_args!("running since {since}"))?,
