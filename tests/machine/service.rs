@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = tests![
     without_a_service_manager_nothing_is_said_and_nothing_fails,
     the_units_commands_have_the_options_that_it_gives,
     a_service_that_cannot_start_is_not_tried_without_end,
+    the_folder_of_route_records_belongs_to_no_user_of_the_service,
     systemd_finds_no_fault_with_the_unit_and_little_exposure,
     a_service_is_installed_shown_and_removed_and_no_other_unit_touched,
     a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
@@ -191,6 +192,13 @@ fn a_service_that_cannot_start_is_not_tried_without_end() {
     // A start that fails after a second counts as well.
     let took = starts * (seconds("RestartSec").unwrap() + 1);
     assert!(took < seconds("StartLimitIntervalSec").unwrap(), "{took} s");
+}
+
+fn the_folder_of_route_records_belongs_to_no_user_of_the_service() {
+    // systemd gives a RuntimeDirectory= to the user and the group of the unit.
+    assert!(!UNIT.contains("\nRuntimeDirectory="));
+    let made = "\nExecStartPre=+install -d -o root -g nicstripe -m 2770 /run/nicstripe\n";
+    assert!(UNIT.contains(made) && UNIT.contains("\nReadWritePaths=-/run/nicstripe\n"));
 }
 
 /// Maximum exposure level by `systemd-analyze security`, in tenths. systemd rates levels below 2.0
@@ -411,7 +419,8 @@ cat > fake/systemctl <<'END'
 echo "$*" >> log
 [ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nUnitFileState=%s\nFragmentPath=%s/nicstripe.service\n' $STATE ${ENABLED:-disabled} ${UNITS:-/etc/systemd/system}
 END
-chmod +x fake/systemctl
+printf '#!/bin/sh\necho "groupadd $*" >> log\n' > fake/groupadd
+chmod +x fake/*
 PATH=$PWD/fake:$PATH
 expect() { code=$1; shift; "$@" || { [ $? = $code ] && return; echo "exit code $?: $*" >&2; exit 99; }; [ $code = 0 ] || exit 98; }
 # A program, and a directory on the way to it, that only root may write.

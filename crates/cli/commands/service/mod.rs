@@ -265,28 +265,31 @@ fn changer_of(program: &Path) -> Result<Option<(&Path, String)>, Failure> {
     Ok(None)
 }
 
-/// Returns the user. Makes [`USER`] if it is missing, as the packages do.
+/// Returns the user. Makes [`USER`] and its group if they are missing, as the packages do. The group
+/// has the records of host routes, whoever serves.
 fn found_or_made(name: &str) -> Result<User, Failure> {
     let find = || User::from_name(name).ok().flatten();
-    if let Some(user) = find() {
+    let found = find();
+    if found.is_none() && name != USER {
+        let name = shown(name);
+        return Err(Fault::new(Exit::Usage, format!("there is no user {name}"))
+            .with_hint(format!("sudo useradd --system {name}"))
+            .into());
+    }
+    if Group::from_name(USER).ok().flatten().is_none() {
+        run("groupadd", &["--system", USER])?;
+    }
+    if let Some(user) = found {
         return Ok(user);
     }
-    if name == USER {
-        let options = [
-            "--system",
-            "--home-dir",
-            SERVICE_HOME,
-            "--shell",
-            "/usr/sbin/nologin",
-            USER,
-        ];
-        run("useradd", &options)?;
-    }
-    let name = shown(name);
-    Ok(find().ok_or_else(|| {
-        Fault::new(Exit::Usage, format!("there is no user {name}"))
-            .with_hint(format!("sudo useradd --system {name}"))
-    })?)
+    let home = ["--gid", USER, "--home-dir", SERVICE_HOME];
+    let shell = ["--shell", "/usr/sbin/nologin"];
+    run(
+        "useradd",
+        &[&["--system"], &home[..], &shell, &[USER]].concat(),
+    )?;
+    let text = format!("useradd has made no user {USER}");
+    Ok(find().ok_or_else(|| Fault::new(Exit::Failed, text))?)
 }
 
 /// Makes the directory for the user if it is missing. Otherwise warns if it belongs to another one.
