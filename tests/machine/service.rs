@@ -417,8 +417,10 @@ mkdir fake
 cat > fake/systemctl <<'END'
 #!/bin/sh
 echo "$*" >> log
+[ "$1 $FAILS" != "restart yes" ] || exit 1
 [ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nUnitFileState=%s\nFragmentPath=%s/nicstripe.service\n' $STATE ${ENABLED:-disabled} ${UNITS:-/etc/systemd/system}
 END
+printf '#!/bin/sh\necho "why it fails"\n' > fake/journalctl
 printf '#!/bin/sh\necho "groupadd $*" >> log\n' > fake/groupadd
 chmod +x fake/*
 PATH=$PWD/fake:$PATH
@@ -437,8 +439,29 @@ chown root $nicstripe
 chmod o+w /run/systemd/bin
 expect 5 $nicstripe service install --root "$PWD/a b" --user daemon
 chmod o-w /run/systemd/bin
+# Without sudo as well, the hint has all commands.
+chown daemon $nicstripe
+expect 5 setpriv --reuid=65534 --clear-groups $nicstripe service install --root /srv/in 2>&1 |
+  grep -F "then: sudo /usr/local/bin/nicstripe service install --root /srv/in"
+chown root $nicstripe
+# A program that the user of the service cannot run.
+chmod 700 /run/systemd/bin
+expect 5 $nicstripe service install --root "$PWD/a b" --user daemon 2>&1 | tee err
+grep -F "user daemon cannot run $nicstripe" err
+grep -F "sudo install -m 755 $nicstripe /usr/local/bin; then: sudo /usr/local/bin/nicstripe service" err
+chmod 755 /run/systemd/bin
+test ! -e /etc/systemd/system/nicstripe.service
+test ! -e "a b"
+# A service that does not start.
+FAILS=yes expect 1 $nicstripe service install --root "$PWD/a b" --user daemon 2>&1 | tee err
+grep -F "the service did not start, and is not installed" err
+grep -F "journal: why it fails" err
+grep 'disable --now nicstripe' log
 test ! -e /etc/systemd/system/nicstripe.service
 expect 0 $nicstripe service install --root "$PWD/a b" --user daemon
+before=$(cat /etc/systemd/system/nicstripe.service)
+FAILS=yes expect 1 $nicstripe service install --root "$PWD/other" --user daemon
+test "$(cat /etc/systemd/system/nicstripe.service)" = "$before"
 test "$(stat -c %U "a b")" = daemon
 systemd-analyze verify --man=no /etc/systemd/system/nicstripe.service
 STATE=active expect 0 $nicstripe service status

@@ -5,9 +5,13 @@ mod unit;
 
 use std::{
     env, fs, io,
-    os::unix::fs::{MetadataExt as _, lchown},
+    os::unix::{
+        fs::{MetadataExt as _, lchown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, SystemTime},
 };
 
 use clap::{Args, Subcommand};
@@ -62,7 +66,10 @@ impl Service {
 }
 
 fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> {
-    check_machine()?;
+    check_systemd()?;
+    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
+    check_program(&program)?;
+    check_rights()?;
     check_ownership()?;
     let root = std::path::absolute(root).map_err(Failure::writing(root))?;
     let Some(text) = root
@@ -75,9 +82,8 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         );
         return Err(Fault::new(Exit::Usage, text).into());
     };
-    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
-    check_program(&program)?;
     let user = found_or_made(user)?;
+    check_access(&program, &user)?;
     let group = Group::from_gid(user.gid).ok().flatten();
     let group = group.map_or_else(|| user.gid.to_string(), |group| group.name);
     make_root(&root, &user, terminal)?;
@@ -87,12 +93,7 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         user: &user.name,
         group: &group,
     };
-    fs::write(unit::path(), unit.text()).map_err(Failure::writing(unit::path()))?;
-    // Earlier starts count towards the unit's limit. Fails for a unit that was never loaded.
-    let _ = ask(&["reset-failed", "nicstripe"]);
-    systemctl(&["daemon-reload"])?;
-    systemctl(&["enable", "nicstripe"])?;
-    systemctl(&["restart", "nicstripe"])?;
+    start(&unit.text())?;
     terminal.say(format_args!(
         "serving {} as user {}, now and at each start of this machine",
         shown(&root),
@@ -104,6 +105,78 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         user.name
     ));
     Ok(())
+}
+
+/// Writes the unit and starts it. After a failure the machine has the unit that it had before, or
+/// none.
+fn start(text: &str) -> Result<(), Failure> {
+    let before = fs::read(unit::path()).ok();
+    let begun = SystemTime::now();
+    let starting = || {
+        fs::write(unit::path(), text).map_err(Failure::writing(unit::path()))?;
+        // Earlier starts count towards the unit's limit. Fails for a unit that was never loaded.
+        let _ = ask(&["reset-failed", "nicstripe"]);
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["enable", "nicstripe"])?;
+        systemctl(&["restart", "nicstripe"])
+    };
+    let Err(why) = starting() else {
+        return Ok(());
+    };
+    let said = journal_since(begun);
+    // What fails here has failed before, or is seen by the next command.
+    let is_restored = match before {
+        Some(before) => {
+            let _ = fs::write(unit::path(), before);
+            let _ = ask(&["daemon-reload"]);
+            let _ = ask(&["reset-failed", "nicstripe"]);
+            ask(&["restart", "nicstripe"]).is_ok()
+        }
+        None => {
+            let _ = ask(&["disable", "--now", "nicstripe"]);
+            let _ = fs::remove_file(unit::path());
+            let _ = ask(&["daemon-reload"]);
+            let _ = ask(&["reset-failed", "nicstripe"]);
+            false
+        }
+    };
+    let text = match is_restored {
+        true => "the service did not start, and serves as before",
+        false => "the service did not start, and is not installed",
+    };
+    Err(Fault::new(Exit::Failed, text)
+        .because(why.one_line())
+        .with_details(said)
+        .with_hint("journalctl -u nicstripe -n 20 shows why")
+        .into())
+}
+
+/// Returns the last lines of the service's journal.
+fn journal_since(begun: SystemTime) -> Vec<String> {
+    let begun = begun.duration_since(SystemTime::UNIX_EPOCH);
+    let since = format!("@{}", begun.unwrap_or(Duration::ZERO).as_secs());
+    let options = [
+        "-u",
+        "nicstripe",
+        "-o",
+        "cat",
+        "-q",
+        "--no-pager",
+        "-n",
+        "8",
+    ];
+    let output = Command::new("journalctl")
+        .args(options)
+        .args(["-S", &since])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines();
+    lines
+        .map(|line| format!("  journal: {}", shown(line)))
+        .collect()
 }
 
 fn status(terminal: &Terminal) -> Result<(), Failure> {
@@ -156,7 +229,8 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
 }
 
 fn remove(terminal: &Terminal) -> Result<(), Failure> {
-    check_machine()?;
+    check_systemd()?;
+    check_rights()?;
     if !unit::path().exists() {
         return Err(missing());
     }
@@ -174,11 +248,15 @@ fn remove(terminal: &Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that systemd runs, and that this user may change its units.
-fn check_machine() -> Result<(), Fault> {
-    if !Path::new("/run/systemd/system").is_dir() {
-        return Err(no_systemd());
+fn check_systemd() -> Result<(), Fault> {
+    match Path::new("/run/systemd/system").is_dir() {
+        true => Ok(()),
+        false => Err(no_systemd()),
     }
+}
+
+/// Checks that this user may change units.
+fn check_rights() -> Result<(), Fault> {
     if geteuid().is_root() {
         return Ok(());
     }
@@ -222,22 +300,51 @@ fn check_program(program: &Path) -> Result<(), Failure> {
         "{} can be changed by {who}: expected a program that only root may write",
         shown(path)
     );
-    let folders = ["/usr/local/bin", "/usr/bin"].map(Path::new);
-    let safe = folders
-        .into_iter()
-        .find(|folder| matches!(changer_of(folder), Ok(None)));
-    let fault = Fault::new(Exit::Refused, text);
-    Err(match safe {
-        Some(folder) => {
-            let target = quoted(folder.join("nicstripe"));
-            let program = quoted(program);
-            fault.with_hint(format!(
-                "sudo install -m 755 {program} {target}; then: sudo {target} service install"
-            ))
-        }
-        None => fault,
+    Err(elsewhere(program, Fault::new(Exit::Refused, text)).into())
+}
+
+/// Checks that the user of the service can run the program, before a unit names it.
+fn check_access(program: &Path, user: &User) -> Result<(), Failure> {
+    let refused = |why: &str| {
+        let text = format!("user {} cannot run {}: {why}", user.name, shown(program));
+        Failure::from(elsewhere(program, Fault::new(Exit::Refused, text)))
+    };
+    // PrivateTmp= of the unit.
+    if program.starts_with("/tmp") || program.starts_with("/var/tmp") {
+        return Err(refused("the service has a /tmp of its own"));
     }
-    .into())
+    let mut command = Command::new(program);
+    command.arg("--version").current_dir("/");
+    command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    match command.stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(refused(&status.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(refused(
+            "expected a program in directories that each user may enter",
+        )),
+        Err(error) => Err(refused(&error.to_string())),
+    }
+}
+
+/// Adds the hint to install the program in a directory that only root may write, and each user may
+/// enter.
+fn elsewhere(program: &Path, fault: Fault) -> Fault {
+    let folders = ["/usr/local/bin", "/usr/bin"].map(Path::new);
+    let is_safe = |folder: &&Path| matches!(changer_of(folder), Ok(None));
+    let Some(folder) = folders.into_iter().find(is_safe) else {
+        return fault;
+    };
+    let helper = program.with_file_name("nicstripe-routes");
+    let helper = helper.is_file().then(|| format!(" {}", quoted(&helper)));
+    let typed = env::args_os().next().unwrap_or_default();
+    let again = Invocation::of_this_process().with(&typed, folder.join("nicstripe").as_os_str());
+    fault.with_hint(format!(
+        "sudo install -m 755 {}{} {}; then: sudo {again}",
+        quoted(program),
+        helper.unwrap_or_default(),
+        quoted(folder)
+    ))
 }
 
 /// Returns who else than root can change a file or a directory above it, with the path; `None` if
