@@ -475,7 +475,7 @@ expect 5 setpriv --reuid=65534 --clear-groups $nicstripe service remove
 expect 0 $nicstripe service remove
 test ! -e /etc/systemd/system/nicstripe.service
 test -d "a b"
-expect 1 $nicstripe service remove
+expect 1 $nicstripe service uninstall
 echo '[Unit]' > /etc/systemd/system/nicstripe.service
 expect 5 $nicstripe service install --user daemon
 expect 5 $nicstripe service remove

@@ -52,6 +52,7 @@ enum Action {
     /// Print whether the daemon runs, what it serves and what it does; exit code 0 if it runs
     Status,
     /// Stop the daemon and remove the unit; directory, keys and peers stay
+    #[command(visible_alias = "uninstall")]
     Remove,
 }
 
