@@ -197,7 +197,7 @@ fn a_service_that_cannot_start_is_not_tried_without_end() {
 fn the_folder_of_route_records_belongs_to_no_user_of_the_service() {
     // systemd gives a RuntimeDirectory= to the user and the group of the unit.
     assert!(!UNIT.contains("\nRuntimeDirectory="));
-    let made = "\nExecStartPre=+install -d -o root -g nicstripe -m 2770 /run/nicstripe\n";
+    let made = "\nExecStartPre=-+install -d -o root -g nicstripe -m 2770 /run/nicstripe\n";
     assert!(UNIT.contains(made) && UNIT.contains("\nReadWritePaths=-/run/nicstripe\n"));
 }
 
