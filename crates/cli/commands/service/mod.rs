@@ -126,24 +126,23 @@ fn start(text: &str) -> Result<(), Failure> {
     };
     let said = journal_since(begun);
     // What fails here has failed before, or is seen by the next command.
-    let is_restored = match before {
+    let text = match before {
         Some(before) => {
             let _ = fs::write(unit::path(), before);
             let _ = ask(&["daemon-reload"]);
             let _ = ask(&["reset-failed", "nicstripe"]);
-            ask(&["restart", "nicstripe"]).is_ok()
+            match ask(&["restart", "nicstripe"]) {
+                Ok(_) => "the service did not start, and serves as before",
+                Err(_) => "the service did not start, neither with the unit that it had before",
+            }
         }
         None => {
             let _ = ask(&["disable", "--now", "nicstripe"]);
             let _ = fs::remove_file(unit::path());
             let _ = ask(&["daemon-reload"]);
             let _ = ask(&["reset-failed", "nicstripe"]);
-            false
+            "the service did not start, and is not installed"
         }
-    };
-    let text = match is_restored {
-        true => "the service did not start, and serves as before",
-        false => "the service did not start, and is not installed",
     };
     Err(Fault::new(Exit::Failed, text)
         .because(why.one_line())
@@ -320,7 +319,7 @@ fn check_access(program: &Path, user: &User) -> Result<(), Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     match command.stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(refused(&status.to_string())),
+        Ok(status) => Err(refused(&format!("--version ended with {status}"))),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(refused(
             "expected a program in directories that each user may enter",
         )),
