@@ -51,7 +51,10 @@ const fn installs(kind: &'static str, before: &'static str, seen: &'static str, 
     }
 }
 
-const ROWS: [Row; 27] = [
+/// Makes `uname` fail. The directory is the first of the client's search path there.
+const NO_UNAME: &str = r"mkdir -p .local/bin; printf '#!/bin/sh\nexit 1\n' > .local/bin/uname; chmod 755 .local/bin/uname";
+
+const ROWS: [Row; 29] = [
     started("a greeting", "echo Welcome"),
     started("a greeting without a line break", "printf 'Welcome to nas'"),
     started("a title for the terminal", r"printf '\033]0;nas\007'"),
@@ -161,6 +164,12 @@ const ROWS: [Row; 27] = [
         10,
     ),
     fails(
+        "no nicstripe, and no `uname`",
+        NO_UNAME,
+        "error: nicstripe is not installed on me@nas…me@nas does not tell its system (uname -sm), this program is for",
+        10,
+    ),
+    fails(
         "an old nicstripe",
         "echo NICSTRIPE old Linux-x86_64 nicstripe 0.0.9; exec cat",
         "error: nicstripe 0.0.9 on me@nas is too old for ssh",
@@ -170,6 +179,12 @@ const ROWS: [Row; 27] = [
         "`--install`: another processor",
         "echo NICSTRIPE missing Linux-vax; exec cat > /dev/null",
         "cannot install nicstripe on me@nas: it is Linux-vax, this program is for",
+        11,
+    ),
+    installs(
+        "`--install`: no `uname`",
+        NO_UNAME,
+        "cannot install nicstripe on me@nas: it does not tell its system (uname -sm), this program is for",
         11,
     ),
     installs(

@@ -14,6 +14,8 @@ mod crashes_at_random;
 #[cfg(target_os = "linux")]
 mod odd_disks;
 #[cfg(target_os = "linux")]
+mod packages;
+#[cfg(target_os = "linux")]
 mod recipes;
 #[cfg(target_os = "linux")]
 mod service;
@@ -44,6 +46,7 @@ fn trials() -> Vec<Trial> {
     let groups: &[Group] = &[
         (crashes_at_random::TESTS, none),
         (odd_disks::TESTS, odd_disks::obstacle),
+        (packages::TESTS, packages::obstacle),
         (recipes::TESTS, none),
         (service::TESTS, none),
         (terminal::TESTS, terminal::obstacle),

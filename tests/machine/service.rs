@@ -23,6 +23,8 @@ pub(crate) const TESTS: &[Test] = tests![
     the_status_tells_of_sessions_and_transfers,
     without_a_service_manager_nothing_is_said_and_nothing_fails,
     the_units_commands_have_the_options_that_it_gives,
+    a_service_that_cannot_start_is_not_tried_without_end,
+    the_folder_of_route_records_belongs_to_no_user_of_the_service,
     systemd_finds_no_fault_with_the_unit_and_little_exposure,
     a_service_is_installed_shown_and_removed_and_no_other_unit_touched,
     a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
@@ -174,6 +176,29 @@ fn the_units_commands_have_the_options_that_it_gives() {
     }
     // The daemon itself sends the readiness and watchdog messages.
     assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
+}
+
+fn a_service_that_cannot_start_is_not_tried_without_end() {
+    let value = |key: &str| {
+        let mut lines = UNIT.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("no {key}="))
+    };
+    let seconds = |key| value(key).strip_suffix('s').unwrap().parse::<u32>();
+    let ending: Vec<&str> = value("RestartPreventExitStatus").split(' ').collect();
+    // Of systemd.exec(5): the program cannot be executed; a directory of the unit is missing.
+    assert!(ending.contains(&"203") && ending.contains(&"226"));
+    let starts: u32 = value("StartLimitBurst").parse().unwrap();
+    // A start that fails after a second counts as well.
+    let took = starts * (seconds("RestartSec").unwrap() + 1);
+    assert!(took < seconds("StartLimitIntervalSec").unwrap(), "{took} s");
+}
+
+fn the_folder_of_route_records_belongs_to_no_user_of_the_service() {
+    // systemd gives a RuntimeDirectory= to the user and the group of the unit.
+    assert!(!UNIT.contains("\nRuntimeDirectory="));
+    let made = "\nExecStartPre=-+install -d -o root -g nicstripe -m 2770 /run/nicstripe\n";
+    assert!(UNIT.contains(made) && UNIT.contains("\nReadWritePaths=-/run/nicstripe\n"));
 }
 
 /// Maximum exposure level by `systemd-analyze security`, in tenths. systemd rates levels below 2.0
@@ -392,9 +417,12 @@ mkdir fake
 cat > fake/systemctl <<'END'
 #!/bin/sh
 echo "$*" >> log
-[ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nFragmentPath=/etc/systemd/system/nicstripe.service\n' $STATE
+[ "$1 $FAILS" != "restart yes" ] || exit 1
+[ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nUnitFileState=%s\nFragmentPath=%s/nicstripe.service\n' $STATE ${ENABLED:-disabled} ${UNITS:-/etc/systemd/system}
 END
-chmod +x fake/systemctl
+printf '#!/bin/sh\necho "why it fails"\n' > fake/journalctl
+printf '#!/bin/sh\necho "groupadd $*" >> log\n' > fake/groupadd
+chmod +x fake/*
 PATH=$PWD/fake:$PATH
 expect() { code=$1; shift; "$@" || { [ $? = $code ] && return; echo "exit code $?: $*" >&2; exit 99; }; [ $code = 0 ] || exit 98; }
 # A program, and a directory on the way to it, that only root may write.
@@ -411,18 +439,43 @@ chown root $nicstripe
 chmod o+w /run/systemd/bin
 expect 5 $nicstripe service install --root "$PWD/a b" --user daemon
 chmod o-w /run/systemd/bin
+# Without sudo as well, the hint has all commands.
+chown daemon $nicstripe
+expect 5 setpriv --reuid=65534 --clear-groups $nicstripe service install --root /srv/in 2>&1 |
+  grep -F "then: sudo /usr/local/bin/nicstripe service install --root /srv/in"
+chown root $nicstripe
+# A program that the user of the service cannot run.
+chmod 700 /run/systemd/bin
+expect 5 $nicstripe service install --root "$PWD/a b" --user daemon 2>&1 | tee err
+grep -F "user daemon cannot run $nicstripe" err
+grep -F "sudo install -m 755 $nicstripe /usr/local/bin; then: sudo /usr/local/bin/nicstripe service" err
+chmod 755 /run/systemd/bin
+test ! -e /etc/systemd/system/nicstripe.service
+test ! -e "a b"
+# A service that does not start.
+FAILS=yes expect 1 $nicstripe service install --root "$PWD/a b" --user daemon 2>&1 | tee err
+grep -F "the service did not start, and is not installed" err
+grep -F "journal: why it fails" err
+grep 'disable --now nicstripe' log
 test ! -e /etc/systemd/system/nicstripe.service
 expect 0 $nicstripe service install --root "$PWD/a b" --user daemon
+before=$(cat /etc/systemd/system/nicstripe.service)
+FAILS=yes expect 1 $nicstripe service install --root "$PWD/other" --user daemon
+test "$(cat /etc/systemd/system/nicstripe.service)" = "$before"
 test "$(stat -c %U "a b")" = daemon
 systemd-analyze verify --man=no /etc/systemd/system/nicstripe.service
 STATE=active expect 0 $nicstripe service status
 STATE=failed expect 1 $nicstripe service status
+# The unit of a package, before its administrator uses it, and then.
+STATE=failed UNITS=/lib/systemd/system expect 1 $nicstripe service status 2>&1 | grep -A1 'no service is installed' | grep -F 'sudo nicstripe service install --root DIR'
+STATE=failed ENABLED=enabled UNITS=/lib/systemd/system expect 1 $nicstripe service status 2>&1 | grep 'the service does not run'
+STATE=active UNITS=/lib/systemd/system expect 0 $nicstripe service status
 expect 2 $nicstripe service install --user nobody-of-this-name
 expect 5 setpriv --reuid=65534 --clear-groups $nicstripe service remove
 expect 0 $nicstripe service remove
 test ! -e /etc/systemd/system/nicstripe.service
 test -d "a b"
-expect 1 $nicstripe service remove
+expect 1 $nicstripe service uninstall
 echo '[Unit]' > /etc/systemd/system/nicstripe.service
 expect 5 $nicstripe service install --user daemon
 expect 5 $nicstripe service remove

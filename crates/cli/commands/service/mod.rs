@@ -5,9 +5,13 @@ mod unit;
 
 use std::{
     env, fs, io,
-    os::unix::fs::{MetadataExt as _, lchown},
+    os::unix::{
+        fs::{MetadataExt as _, lchown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, SystemTime},
 };
 
 use clap::{Args, Subcommand};
@@ -48,6 +52,7 @@ enum Action {
     /// Print whether the daemon runs, what it serves and what it does; exit code 0 if it runs
     Status,
     /// Stop the daemon and remove the unit; directory, keys and peers stay
+    #[command(visible_alias = "uninstall")]
     Remove,
 }
 
@@ -62,7 +67,10 @@ impl Service {
 }
 
 fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> {
-    check_machine()?;
+    check_systemd()?;
+    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
+    check_program(&program)?;
+    check_rights()?;
     check_ownership()?;
     let root = std::path::absolute(root).map_err(Failure::writing(root))?;
     let Some(text) = root
@@ -75,9 +83,8 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         );
         return Err(Fault::new(Exit::Usage, text).into());
     };
-    let program = env::current_exe().map_err(Failure::writing(unit::path()))?;
-    check_program(&program)?;
     let user = found_or_made(user)?;
+    check_access(&program, &user)?;
     let group = Group::from_gid(user.gid).ok().flatten();
     let group = group.map_or_else(|| user.gid.to_string(), |group| group.name);
     make_root(&root, &user, terminal)?;
@@ -87,10 +94,7 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
         user: &user.name,
         group: &group,
     };
-    fs::write(unit::path(), unit.text()).map_err(Failure::writing(unit::path()))?;
-    systemctl(&["daemon-reload"])?;
-    systemctl(&["enable", "nicstripe"])?;
-    systemctl(&["restart", "nicstripe"])?;
+    start(&unit.text())?;
     terminal.say(format_args!(
         "serving {} as user {}, now and at each start of this machine",
         shown(&root),
@@ -104,8 +108,79 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Writes the unit and starts it. After a failure the machine has the unit that it had before, or
+/// none.
+fn start(text: &str) -> Result<(), Failure> {
+    let before = fs::read(unit::path()).ok();
+    let begun = SystemTime::now();
+    let starting = || {
+        fs::write(unit::path(), text).map_err(Failure::writing(unit::path()))?;
+        // Earlier starts count towards the unit's limit. Fails for a unit that was never loaded.
+        let _ = ask(&["reset-failed", "nicstripe"]);
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["enable", "nicstripe"])?;
+        systemctl(&["restart", "nicstripe"])
+    };
+    let Err(why) = starting() else {
+        return Ok(());
+    };
+    let said = journal_since(begun);
+    // What fails here has failed before, or is seen by the next command.
+    let text = match before {
+        Some(before) => {
+            let _ = fs::write(unit::path(), before);
+            let _ = ask(&["daemon-reload"]);
+            let _ = ask(&["reset-failed", "nicstripe"]);
+            match ask(&["restart", "nicstripe"]) {
+                Ok(_) => "the service did not start, and serves as before",
+                Err(_) => "the service did not start, neither with the unit that it had before",
+            }
+        }
+        None => {
+            let _ = ask(&["disable", "--now", "nicstripe"]);
+            let _ = fs::remove_file(unit::path());
+            let _ = ask(&["daemon-reload"]);
+            let _ = ask(&["reset-failed", "nicstripe"]);
+            "the service did not start, and is not installed"
+        }
+    };
+    Err(Fault::new(Exit::Failed, text)
+        .because(why.one_line())
+        .with_details(said)
+        .with_hint("journalctl -u nicstripe -n 20 shows why")
+        .into())
+}
+
+/// Returns the last lines of the service's journal.
+fn journal_since(begun: SystemTime) -> Vec<String> {
+    let begun = begun.duration_since(SystemTime::UNIX_EPOCH);
+    let since = format!("@{}", begun.unwrap_or(Duration::ZERO).as_secs());
+    let options = [
+        "-u",
+        "nicstripe",
+        "-o",
+        "cat",
+        "-q",
+        "--no-pager",
+        "-n",
+        "8",
+    ];
+    let output = Command::new("journalctl")
+        .args(options)
+        .args(["-S", &since])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines();
+    lines
+        .map(|line| format!("  journal: {}", shown(line)))
+        .collect()
+}
+
 fn status(terminal: &Terminal) -> Result<(), Failure> {
-    let shown_keys = "ActiveState,SubState,StatusText,FragmentPath,ActiveEnterTimestamp";
+    let shown_keys = "ActiveState,SubState,StatusText,FragmentPath,DropInPaths,UnitFileState,ActiveEnterTimestamp";
     let output = ask(&["show", "nicstripe", "--property", shown_keys])?;
     let value = |key: &str| {
         let mut lines = output.lines();
@@ -114,10 +189,15 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
             .unwrap_or_default()
     };
     let path = value("FragmentPath");
-    if path.is_empty() {
+    let is_active = value("ActiveState") == "active";
+    // A package brings the unit, and leaves it off until its administrator chooses a directory.
+    let is_used = is_active
+        || Path::new(path) == unit::path()
+        || value("UnitFileState").starts_with("enabled")
+        || !value("DropInPaths").is_empty();
+    if path.is_empty() || !is_used {
         return Err(missing());
     }
-    let is_active = value("ActiveState") == "active";
     let since = value("ActiveEnterTimestamp");
     match (is_active, since) {
         (true, since) if !since.is_empty() => stdout::line(format_args!("running since {since}"))?,
@@ -149,7 +229,8 @@ fn status(terminal: &Terminal) -> Result<(), Failure> {
 }
 
 fn remove(terminal: &Terminal) -> Result<(), Failure> {
-    check_machine()?;
+    check_systemd()?;
+    check_rights()?;
     if !unit::path().exists() {
         return Err(missing());
     }
@@ -167,11 +248,15 @@ fn remove(terminal: &Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that systemd runs, and that this user may change its units.
-fn check_machine() -> Result<(), Fault> {
-    if !Path::new("/run/systemd/system").is_dir() {
-        return Err(no_systemd());
+fn check_systemd() -> Result<(), Fault> {
+    match Path::new("/run/systemd/system").is_dir() {
+        true => Ok(()),
+        false => Err(no_systemd()),
     }
+}
+
+/// Checks that this user may change units.
+fn check_rights() -> Result<(), Fault> {
     if geteuid().is_root() {
         return Ok(());
     }
@@ -215,22 +300,51 @@ fn check_program(program: &Path) -> Result<(), Failure> {
         "{} can be changed by {who}: expected a program that only root may write",
         shown(path)
     );
-    let folders = ["/usr/local/bin", "/usr/bin"].map(Path::new);
-    let safe = folders
-        .into_iter()
-        .find(|folder| matches!(changer_of(folder), Ok(None)));
-    let fault = Fault::new(Exit::Refused, text);
-    Err(match safe {
-        Some(folder) => {
-            let target = quoted(folder.join("nicstripe"));
-            let program = quoted(program);
-            fault.with_hint(format!(
-                "sudo install -m 755 {program} {target}; then: sudo {target} service install"
-            ))
-        }
-        None => fault,
+    Err(elsewhere(program, Fault::new(Exit::Refused, text)).into())
+}
+
+/// Checks that the user of the service can run the program, before a unit names it.
+fn check_access(program: &Path, user: &User) -> Result<(), Failure> {
+    let refused = |why: &str| {
+        let text = format!("user {} cannot run {}: {why}", user.name, shown(program));
+        Failure::from(elsewhere(program, Fault::new(Exit::Refused, text)))
+    };
+    // PrivateTmp= of the unit.
+    if program.starts_with("/tmp") || program.starts_with("/var/tmp") {
+        return Err(refused("the service has a /tmp of its own"));
     }
-    .into())
+    let mut command = Command::new(program);
+    command.arg("--version").current_dir("/");
+    command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    match command.stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(refused(&format!("--version ended with {status}"))),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(refused(
+            "expected a program in directories that each user may enter",
+        )),
+        Err(error) => Err(refused(&error.to_string())),
+    }
+}
+
+/// Adds the hint to install the program in a directory that only root may write, and each user may
+/// enter.
+fn elsewhere(program: &Path, fault: Fault) -> Fault {
+    let folders = ["/usr/local/bin", "/usr/bin"].map(Path::new);
+    let is_safe = |folder: &&Path| matches!(changer_of(folder), Ok(None));
+    let Some(folder) = folders.into_iter().find(is_safe) else {
+        return fault;
+    };
+    let helper = program.with_file_name("nicstripe-routes");
+    let helper = helper.is_file().then(|| format!(" {}", quoted(&helper)));
+    let typed = env::args_os().next().unwrap_or_default();
+    let again = Invocation::of_this_process().with(&typed, folder.join("nicstripe").as_os_str());
+    fault.with_hint(format!(
+        "sudo install -m 755 {}{} {}; then: sudo {again}",
+        quoted(program),
+        helper.unwrap_or_default(),
+        quoted(folder)
+    ))
 }
 
 /// Returns who else than root can change a file or a directory above it, with the path; `None` if
@@ -258,28 +372,31 @@ fn changer_of(program: &Path) -> Result<Option<(&Path, String)>, Failure> {
     Ok(None)
 }
 
-/// Returns the user. Makes [`USER`] if it is missing, as the packages do.
+/// Returns the user. Makes [`USER`] and its group if they are missing, as the packages do. The group
+/// has the records of host routes, whoever serves.
 fn found_or_made(name: &str) -> Result<User, Failure> {
     let find = || User::from_name(name).ok().flatten();
-    if let Some(user) = find() {
+    let found = find();
+    if found.is_none() && name != USER {
+        let name = shown(name);
+        return Err(Fault::new(Exit::Usage, format!("there is no user {name}"))
+            .with_hint(format!("sudo useradd --system {name}"))
+            .into());
+    }
+    if Group::from_name(USER).ok().flatten().is_none() {
+        run("groupadd", &["--system", USER])?;
+    }
+    if let Some(user) = found {
         return Ok(user);
     }
-    if name == USER {
-        let options = [
-            "--system",
-            "--home-dir",
-            SERVICE_HOME,
-            "--shell",
-            "/usr/sbin/nologin",
-            USER,
-        ];
-        run("useradd", &options)?;
-    }
-    let name = shown(name);
-    Ok(find().ok_or_else(|| {
-        Fault::new(Exit::Usage, format!("there is no user {name}"))
-            .with_hint(format!("sudo useradd --system {name}"))
-    })?)
+    let home = ["--gid", USER, "--home-dir", SERVICE_HOME];
+    let shell = ["--shell", "/usr/sbin/nologin"];
+    run(
+        "useradd",
+        &[&["--system"], &home[..], &shell, &[USER]].concat(),
+    )?;
+    let text = format!("useradd has made no user {USER}");
+    Ok(find().ok_or_else(|| Fault::new(Exit::Failed, text))?)
 }
 
 /// Makes the directory for the user if it is missing. Otherwise warns if it belongs to another one.

@@ -15,8 +15,13 @@ impl Unit<'_> {
     pub(super) fn text(&self) -> String {
         let line = |line: &str| match line.split_once('=') {
             Some(("User", _)) => format!("User={}", self.user),
-            Some(("Group", _)) => format!("Group={}", self.group),
-            Some((key @ ("RequiresMountsFor" | "ReadWritePaths"), _)) => {
+            Some(("Group", group)) if self.group != group => {
+                // For the records of host routes, which all users of the machine share.
+                format!("Group={}\nSupplementaryGroups={group}", self.group)
+            }
+            Some((key @ ("RequiresMountsFor" | "ReadWritePaths"), path))
+                if !path.starts_with('-') =>
+            {
                 format!("{key}={}", quoted(self.root))
             }
             Some(("ExecStart", _)) => {
@@ -112,7 +117,9 @@ mod tests {
             "User=alice",
             "Group=users",
             "RequiresMountsFor=/data",
+            "SupplementaryGroups=nicstripe",
             "ReadWritePaths=/data",
+            "ReadWritePaths=-/run/nicstripe",
             "ExecStart=/opt/bin/nicstripe serve --root /data",
             "ExecStopPost=-/opt/bin/nicstripe routes clean",
             "NoNewPrivileges=yes",

@@ -1,8 +1,8 @@
 //! The exchange through ssh, from its start to the answer of the program there. Each step has an end.
 
 use std::{
-    collections::VecDeque, env, ffi::OsStr, fs, io, os::unix::ffi::OsStrExt as _, pin::pin,
-    process::Stdio, time::Duration,
+    collections::VecDeque, env, ffi::OsStr, fmt::Display, fs, io, os::unix::ffi::OsStrExt as _,
+    pin::pin, process::Stdio, time::Duration,
 };
 
 use nicstripe::bootstrap::MAX_LINE;
@@ -145,7 +145,8 @@ impl Started {
     /// Copies this program to the other machine, which tries it before it gets its name.
     async fn install(&mut self, system: &str) -> Result<(), Fault> {
         if system != this_system() {
-            let why = format!("it is {system}, this program is for {}", this_system());
+            let found = of("it", system);
+            let why = format!("{found}, this program is for {}", this_system());
             return Err(not_installed(&self.place, &why));
         }
         let program = env::current_exe().and_then(fs::read);
@@ -353,6 +354,14 @@ fn this_system() -> String {
     format!("Linux-{machine}")
 }
 
+/// Returns the words for the system of the other side.
+fn of(place: impl Display, system: &str) -> String {
+    match system {
+        UNKNOWN => format!("{place} does not tell its system (uname -sm)"),
+        system => format!("{place} is {system}"),
+    }
+}
+
 pub(super) fn not_started(program: &str) -> impl Fn(io::Error) -> Fault + Copy {
     move |error| {
         Fault::new(Exit::NoLink, format!("cannot start {program}"))
@@ -403,11 +412,15 @@ fn absent(place: &Place, version: Option<String>, system: &str) -> Fault {
             Invocation::of_this_process().with_flag("--install")
         ),
         false => format!(
-            "{place} is {system}, this program is for {}: install nicstripe there, in a directory of its PATH",
+            "{}, this program is for {}: install nicstripe there, in a directory of its PATH",
+            of(place, system),
             this_system()
         ),
     })
 }
+
+/// System of a machine where `uname` fails. A message without a system would be a login script's.
+const UNKNOWN: &str = "unknown";
 
 /// First word of a line of nicstripe.
 const MARK: &str = "NICSTRIPE ";
@@ -440,7 +453,7 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A line break before each message ends what a login script has printed without one.
 const SCRIPT: &str = concat!(
     "exec sh -c '",
-    r#"d=$HOME/.local/bin; PATH=$d:$PATH:/usr/local/bin; s=$(uname -sm | tr " " -); "#,
+    r#"d=$HOME/.local/bin; PATH=$d:$PATH:/usr/local/bin; s=$(uname -sm | tr " " -); s=${s:-unknown}; "#,
     r#"if nicstripe ssh-server --check >/dev/null 2>&1; then exec nicstripe ssh-server; fi; "#,
     r#"if v=$(nicstripe --version 2>/dev/null); then echo; echo "NICSTRIPE old $s $v"; else echo; echo "NICSTRIPE missing $s"; fi; "#,
     r#"read -r n || exit 127; f=$d/.nicstripe.$$; "#,
