@@ -14,7 +14,7 @@ use nicstripe_testkit::{
 use serde_json::Value;
 
 use crate::{
-    hosts::{Hosts, MIB, Rights, Way, introduce, side},
+    hosts::{Hosts, MIB, Rights, Way, introduce, ip, side},
     pairing::shown_by,
 };
 
@@ -30,6 +30,9 @@ pub(crate) const TESTS: &[Test] = tests![
     without_addresses_every_cable_that_is_left_carries_again,
     begun_by_code_every_pair_that_is_left_carries_again,
 ];
+
+pub(crate) const TESTS_WITH_IP: &[Test] =
+    tests![begun_by_name_before_addresses_are_usable_every_pair_that_is_left_carries_again];
 
 /// Tests with a real ssh.
 pub(crate) const TESTS_WITH_SSH: &[Test] =
@@ -247,7 +250,7 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
 }
 
 fn at_a_switch_every_pair_that_is_left_carries_again() {
-    any_ends_may_be_lost(&SWITCH, &[Start::Address, Start::Name, Start::EarlyName]);
+    any_ends_may_be_lost(&SWITCH, &[Start::Address, Start::Name]);
 }
 
 /// Each interface answers ARP requests for its own address only. Otherwise the kernel sends to the
@@ -270,11 +273,17 @@ fn at_a_switch_without_ipv6_every_pair_that_is_left_carries_again() {
 }
 
 fn in_separate_subnets_every_cable_that_is_left_carries_again() {
-    any_ends_may_be_lost(&SUBNETS, &[Start::Address, Start::Name, Start::EarlyName]);
+    any_ends_may_be_lost(&SUBNETS, &[Start::Address, Start::Name]);
 }
 
 fn without_addresses_every_cable_that_is_left_carries_again() {
-    any_ends_may_be_lost(&BARE, &[Start::Address, Start::Name, Start::EarlyName]);
+    any_ends_may_be_lost(&BARE, &[Start::Address, Start::Name]);
+}
+
+fn begun_by_name_before_addresses_are_usable_every_pair_that_is_left_carries_again() {
+    for cables in [&SWITCH, &SUBNETS, &BARE] {
+        any_ends_may_be_lost(cables, &[Start::EarlyName]);
+    }
 }
 
 fn begun_by_code_every_pair_that_is_left_carries_again() {
@@ -454,16 +463,14 @@ impl Begun {
                 let Daemon { process, port, .. } = Daemon::start(&server, &[]);
                 if let Start::EarlyName = start {
                     for (host, link) in ENDS {
-                        for (name, value) in [("accept_dad", "1"), ("dad_transmits", "3")] {
-                            let name = format!("net/ipv6/conf/{}/{name}", lab.interface(link));
-                            lab.set_sysctl(host, &name, value).unwrap();
+                        let name = lab.interface(link);
+                        for value in ["accept_dad", "dad_transmits"] {
+                            let name = format!("net/ipv6/conf/{name}/{value}");
+                            lab.set_sysctl(host, &name, "1").unwrap();
                         }
-                    }
-                    // Gives the interfaces new link-local addresses.
-                    for up in [false, true] {
-                        for (host, link) in ENDS {
-                            lab.set_up(host, link, up).unwrap();
-                        }
+                        // Gives the interface a new link-local address.
+                        ip(lab, host, &format!("link set {name} down"));
+                        ip(lab, host, &format!("link set {name} up"));
                     }
                 }
                 let host = match start {

@@ -90,7 +90,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 40] = [
+    let groups: [Group; 41] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -113,6 +113,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (tunnels::TESTS, none),
         (unreached::TESTS, none),
         (doctor::TESTS, none),
+        (losses::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (contacts::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (choices::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (links::TESTS_WITH_IP, hosts::obstacle_to_ip),
