@@ -6,9 +6,9 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io,
-    os::unix::process::CommandExt as _,
+    os::unix::{fs::FileTypeExt as _, process::CommandExt as _},
     path::Path,
     process::{Child, Command, ExitCode, exit},
     sync::atomic::{AtomicBool, AtomicI32, Ordering},
@@ -18,6 +18,8 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
+    fs::{Mode, OFlags, open},
+    io::ioctl_fionbio,
     process::{
         Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
         pidfd_open, set_child_subreaper, wait,
@@ -123,6 +125,7 @@ fn end() {
     if IS_ENDING.swap(true, Ordering::SeqCst) {
         return;
     }
+    take_outputs();
     signal_group(Signal::TERM);
     for process in descendants().into_iter().filter(|one| !one.is_in_group) {
         let _ = kill_process(process.id, Signal::TERM);
@@ -142,6 +145,24 @@ fn end() {
             }
         }
         thread::sleep(LOOK);
+    }
+}
+
+/// Reads and drops what the command still prints. The daemon reads no more, and a shell that reports
+/// a killed child would die of SIGPIPE before it cleans up.
+fn take_outputs() {
+    let command = COMMAND.load(Ordering::SeqCst);
+    for number in [1, 2] {
+        // Such a path of a pipe opens it once more, without waiting for a writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = format!("/proc/{command}/fd/{number}");
+        let is_pipe = std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo());
+        let opened = is_pipe.then(|| open(&path, flags, Mode::empty()));
+        if let Some(Ok(pipe)) = opened {
+            let mut pipe = File::from(pipe);
+            let _ = ioctl_fionbio(&pipe, false);
+            thread::spawn(move || io::copy(&mut pipe, &mut io::sink()));
+        }
     }
 }
 
