@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards,
     bare_cables_need_no_addresses,
     packets_that_vanish_are_found_and_told,
+    packets_a_little_below_1500_that_vanish_cost_a_second_and_are_told,
     a_connection_that_does_not_look_for_them_hangs,
     a_cable_that_is_plugged_in_joins_the_running_copy,
     an_address_that_is_given_later_makes_a_link,
@@ -302,6 +303,40 @@ fn packets_that_vanish_are_found_and_told() {
         link(&report, "eth1").get("path_mtu").is_none(),
         "{report:#}"
     );
+}
+
+/// Tunnels and DSL: the interfaces say 1500, less passes. One cable or all of them, begun by address
+/// and by name.
+fn packets_a_little_below_1500_that_vanish_cost_a_second_and_are_told() {
+    let whole = LinkSpec::mbit(RATE);
+    let bytes = content(64 * MIB);
+    for (middles, expected) in [
+        ([1450, 1500], [Some(1450), None]),
+        ([1448, 1300], [Some(1400), Some(1280)]),
+    ] {
+        for host in ["10.77.1.2", "b"] {
+            let links = middles.map(|mtu| whole.with_middle_mtu(mtu));
+            let hosts = Hosts::joined_by(&links);
+            hosts.client.write("source", &bytes);
+            let target = format!("{host}:target");
+            let begun = Instant::now();
+            let outcome = hosts.cp(&["--json", "source", &target]).expect(0);
+            let took = begun.elapsed();
+            let report = outcome.document();
+            hosts.server.check("target", &bytes, &report);
+            let found = ["eth1", "eth2"].map(|name| link(&report, name)["path_mtu"].as_u64());
+            assert_eq!(found, expected, "{host}: {report:#}");
+            let both = link(&report, "eth1")["bytes"].as_u64() > Some(1 << 20)
+                && link(&report, "eth2")["bytes"].as_u64() > Some(1 << 20);
+            assert!(both, "{report:#}");
+            let through = expected[0].unwrap();
+            let warning = format!("warning: eth1: packets above {through} bytes are dropped");
+            let is_told = outcome.stderr.contains(&warning) && outcome.stderr.contains("tunnel");
+            assert!(is_told, "{outcome}");
+            // The copy takes 2 s over one cable.
+            assert!(took < Duration::from_secs(8), "{host}: {took:?}");
+        }
+    }
 }
 
 /// Verifies, as a control, that an ordinary TCP connection stalls in an MTU black hole.

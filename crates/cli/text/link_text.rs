@@ -31,8 +31,12 @@ pub(crate) fn counted(links: usize) -> String {
 /// Returns a warning that packets larger than `through` bytes are dropped on the path, with the
 /// remedy.
 pub(crate) fn narrow(through: u32) -> String {
+    let cure = match through {
+        1500.. => "enable jumbo frames on the switch",
+        _ => "let the tunnel or DSL router on the way report it (ICMP: packet too big)",
+    };
     format!(
-        "packets above {through} bytes are dropped on the path, and not used: enable jumbo frames on the switch, or set the MTU of both ends to {through}"
+        "packets above {through} bytes are dropped on the path, and not used: {cure}, or set the MTU of both ends to {through}"
     )
 }
 

@@ -270,12 +270,12 @@ pub(super) const MTU_DIFFERS: Rule = Rule {
 
 pub(super) const BLACK_HOLE: Rule = Rule {
     id: 10,
-    title: "Jumbo frames vanish",
+    title: "Large frames vanish",
     needs: Needs::Links,
     reads: "path MTU found by the padded greeting of each connection; MTU of both interfaces",
-    threshold: "frames of the MTU of both ends get no answer, frames of 1500 bytes do",
+    threshold: "frames of the MTU of both ends get no answer, smaller ones do (1500, 1450, 1400 and 1280 bytes are tried)",
     source: "RFC 2923 (black holes); measured: 0.68 Mbit/s until TCP probes",
-    meaning: "Both cards send large frames, and a switch between them drops these without a word. Small packets such as ping pass, large transfers stall. nicstripe falls back to small segments; other programs stall.",
+    meaning: "Both cards send large frames, and a switch, tunnel or DSL router between them drops these without a word. Small packets such as ping pass, large transfers stall. nicstripe falls back to small segments; other programs stall.",
     story: "",
     lookalike: "different MTUs at the ends (rule 9), where TCP never sends a large frame",
     silences: &[9, 16, 22],
@@ -299,7 +299,10 @@ pub(super) const BLACK_HOLE: Rule = Rule {
                     path,
                     "padded greeting",
                 )
-                .advise("Enable jumbo frames on the switch, or lower the MTU at both ends");
+                .advise(match path {
+                    1500.. => "Enable jumbo frames on the switch, or lower the MTU at both ends",
+                    _ => "Let the tunnel or router on the way report it (ICMP: packet too big), or lower the MTU at both ends",
+                });
             for place in [&here, &there] {
                 finding = finding.run(
                     place.side,

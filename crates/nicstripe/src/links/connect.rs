@@ -1,15 +1,17 @@
 //! Connection setup of the client: socket pinned to its interface, TCP, TLS and greeting. The
 //! daemon's counterpart is [`crate::daemon`].
 
+mod packets;
 mod retries;
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     ffi::OsString,
     io,
     net::{IpAddr, SocketAddr},
     os::{fd::AsFd, unix::ffi::OsStringExt},
     path::PathBuf,
+    pin::pin,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -21,16 +23,16 @@ use nicstripe_link::{
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{
-        Feature, Features, Hello, MAX_PADDING, MAX_ROOT, PeerInterface, Refusal, RefusalCode,
-        VERSION, Welcome,
+        Feature, Features, Hello, MAX_ROOT, PeerInterface, Refusal, RefusalCode, VERSION, Welcome,
     },
 };
 use parking_lot::Mutex;
 use socket2::Socket;
 use tokio::net::{TcpSocket, TcpStream};
 
+use self::packets::{LEAST_MTU, PacketProbe, rung_timeout, segment};
 pub(crate) use self::retries::Retries;
-use super::{local, plan::SMALL_MTU};
+use super::local;
 use crate::{
     report::error::Error,
     session::{Connect, Established, Joining, PathPlan},
@@ -72,9 +74,9 @@ pub(crate) struct Connector {
     /// Public key of the peer: known from the start for a known peer, otherwise set once the peer
     /// has proved it. Connections accept no other key.
     pinned: Arc<OnceLock<PublicKey>>,
-    /// Pairs of local interface and peer address between which packets above [`SMALL_MTU`] are
-    /// dropped.
-    narrow: Mutex<HashSet<(String, IpAddr)>>,
+    /// Path MTU between a local interface and an address of the peer, where larger packets of the
+    /// interface are dropped.
+    narrow: Mutex<HashMap<(String, IpAddr), u32>>,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
     /// Round-trip time of the session's first connection.
@@ -224,7 +226,7 @@ impl Connector {
         )
     }
 
-    /// Connects a path and greets the daemon. Falls back to small segments if the path drops
+    /// Connects a path and greets the daemon. Falls back to smaller segments if the path drops
     /// packets of the interface's MTU.
     async fn greet(
         &self,
@@ -233,7 +235,7 @@ impl Connector {
         interfaces: Option<Vec<PeerInterface>>,
         timeout: Duration,
     ) -> Result<(Established, Welcome), Error> {
-        let hello = |padding| Hello {
+        let hello = |padding: Option<usize>| Hello {
             version: VERSION,
             session: self.session,
             new: interfaces.is_some(),
@@ -241,53 +243,69 @@ impl Connector {
             interface: Some(plan.interface.clone()),
             interfaces: interfaces.clone(),
             cap_bps: plan.cap.map(|BitRate(bps)| bps),
-            padding,
+            padding: padding.map(|bytes| vec![0; bytes]),
             features: interfaces.is_some().then(features),
             program: interfaces.is_some().then(program),
         };
-        let connect = async |segment| {
+        let connect = async |mtu: Option<u32>| {
+            let segment = mtu.map(|mtu| segment(mtu, plan.remote));
             let connected = connect_tcp(plan, timeout, segment, self.socket_buffer).await;
             connected.map_err(|source| Error::Connect {
                 address: plan.remote,
                 source,
             })
         };
-        let narrow = self.is_narrow(plan);
-        let tcp = connect(narrow.then(|| small_segment(plan.remote))).await?;
-        let Some(probe) = PacketProbe::of(&tcp, plan).filter(|_| !narrow) else {
-            let (mut established, welcome) = self
-                .greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
-                .await?;
-            established.path_mtu = narrow.then_some(SMALL_MTU);
-            return Ok((established, welcome));
+        let known = self.known_mtu(plan);
+        let tcp = connect(known).await?;
+        let Some(probe) = PacketProbe::of(&tcp, plan).filter(|_| known.is_none()) else {
+            let greeted = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT);
+            return greeted.await.map(|greeted| limited(greeted, known));
         };
-        let padded =
-            |tcp, timeout| self.greet_on(tcp, plan, hello(Some(vec![0; probe.padding])), timeout);
-        match padded(tcp, probe.timeout).await {
-            Err(error) if is_timeout(&error) => {}
-            greeted => return greeted,
+        let padded = |tcp, timeout| self.greet_on(tcp, plan, hello(Some(probe.padding)), timeout);
+        let mut large = pin!(padded(tcp, GREETING_TIMEOUT));
+        if let Ok(greeted) = tokio::time::timeout(probe.timeout, &mut large).await {
+            return greeted;
         }
+        // The padded greeting may still be answered, by a daemon that is busy.
         let small = async || {
-            let tcp = connect(Some(small_segment(plan.remote))).await?;
+            let tcp = connect(Some(LEAST_MTU)).await?;
             self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
                 .await
         };
         let started = Instant::now();
-        let (mut established, mut welcome) = small().await?;
-        if let Some(timeout) = probe.second_timeout(started.elapsed()) {
-            drop(established);
-            match padded(connect(None).await?, timeout).await {
-                Err(error) if is_timeout(&error) => {}
-                greeted => return greeted,
-            }
-            (established, welcome) = small().await?;
+        let found = tokio::select! {
+            biased;
+            greeted = &mut large => return greeted,
+            found = small() => found?,
+        };
+        let small_took = started.elapsed();
+        if let Some(timeout) = probe.second_timeout(small_took)
+            && let Ok(greeted) = tokio::time::timeout(timeout, &mut large).await
+        {
+            return greeted;
         }
-        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are dropped on the path");
-        self.narrow
-            .lock()
-            .insert((plan.interface.clone(), plan.remote.ip()));
-        established.path_mtu = Some(SMALL_MTU);
-        Ok((established, welcome))
+        drop(found);
+        for mtu in probe.smaller() {
+            match padded(connect(Some(mtu)).await?, rung_timeout(small_took)).await {
+                Err(error) if is_timeout(&error) => {}
+                greeted => return greeted.map(|greeted| self.narrowed(plan, greeted, mtu)),
+            }
+        }
+        let found = small().await?;
+        Ok(self.narrowed(plan, found, LEAST_MTU))
+    }
+
+    /// Records that a path drops packets above `mtu`.
+    fn narrowed(
+        &self,
+        plan: &PathPlan,
+        greeted: (Established, Welcome),
+        mtu: u32,
+    ) -> (Established, Welcome) {
+        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "larger packets are dropped on the path, {mtu} bytes are used");
+        let ends = (plan.interface.clone(), plan.remote.ip());
+        self.narrow.lock().insert(ends, mtu);
+        limited(greeted, Some(mtu))
     }
 
     /// Performs the TLS handshake and the greeting on a new TCP connection.
@@ -318,10 +336,12 @@ impl Connector {
         Ok((Established::new(greeted), welcome))
     }
 
-    /// Returns true if the link is known to drop packets above [`SMALL_MTU`].
-    fn is_narrow(&self, plan: &PathPlan) -> bool {
+    /// Returns the path MTU of a link that is known to drop packets of its interface's MTU.
+    fn known_mtu(&self, plan: &PathPlan) -> Option<u32> {
         let known = self.narrow.lock();
-        known.contains(&(plan.interface.clone(), plan.remote.ip()))
+        known
+            .get(&(plan.interface.clone(), plan.remote.ip()))
+            .copied()
     }
 
     /// Reads the daemon's answer to a hello; `is_new` is true if that asked for a new session.
@@ -431,6 +451,14 @@ impl Connect for Connector {
             Ok(established)
         })
     }
+}
+
+fn limited(
+    (mut established, welcome): (Established, Welcome),
+    mtu: Option<u32>,
+) -> (Established, Welcome) {
+    established.path_mtu = mtu;
+    (established, welcome)
 }
 
 /// Returns the timeout of an automatic link's first attempt, given the round-trip time of the
@@ -543,56 +571,6 @@ async fn connect_through(interface: &InterfaceName, remote: SocketAddr) -> io::R
     connected(socket, remote).await
 }
 
-/// Test whether the path carries packets of the interface's MTU, by a padded hello.
-#[derive(Debug)]
-struct PacketProbe {
-    /// Padding of the hello in bytes; the hello exceeds one segment.
-    padding: usize,
-    /// Time without an answer after which the probe counts as dropped.
-    timeout: Duration,
-}
-
-impl PacketProbe {
-    /// Returns the probe for a connection with segments that need packets above [`SMALL_MTU`];
-    /// `None` for other connections and for loopback.
-    fn of(tcp: &TcpStream, plan: &PathPlan) -> Option<Self> {
-        let info = tcp_info(tcp).ok()?;
-        let is_large = info.mss > small_segment(plan.remote) && !plan.remote.ip().is_loopback();
-        let padding = (info.mss as usize + PROBE_MARGIN).min(MAX_PADDING);
-        is_large.then(|| Self {
-            padding,
-            timeout: PROBE_TIMEOUT + 4 * info.rtt,
-        })
-    }
-
-    /// Returns the timeout of a second padded greeting after a small one, which took `small_took`.
-    /// Returns `None` if the small one was fast: the packet size then caused the first timeout.
-    /// After a slow one, the first timeout may just have been too short. Wrongly assuming a small
-    /// MTU would reduce the rate for the whole session.
-    fn second_timeout(&self, small_took: Duration) -> Option<Duration> {
-        (small_took * 2 > self.timeout)
-            .then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
-    }
-}
-
-/// Returns the TCP segment size that fits into [`SMALL_MTU`], TCP timestamps included: less 40
-/// bytes for IPv4 and TCP headers, or 60 for IPv6 and TCP.
-fn small_segment(remote: SocketAddr) -> u32 {
-    if remote.is_ipv6() {
-        SMALL_MTU - 60
-    } else {
-        SMALL_MTU - 40
-    }
-}
-
-/// Bytes by which the padding exceeds one segment, because the start of the TLS record may fill a
-/// smaller one.
-const PROBE_MARGIN: usize = 256;
-
-/// Timeout of the answer to a padded hello, in addition to four round trips. Covers one TCP
-/// retransmission (0.2 s).
-const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
-
 /// Sets the socket options that client and daemon connections have in common. `max_segment` limits
 /// the segment size in bytes. Logs options that the kernel does not support.
 pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
@@ -621,27 +599,6 @@ fn refusal_text(code: RefusalCode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slow_daemon_is_asked_again_before_its_link_is_taken_for_narrow() {
-        let probe = PacketProbe {
-            padding: 9000,
-            timeout: Duration::from_millis(500),
-        };
-        assert_eq!(
-            probe.second_timeout(Duration::from_millis(3)),
-            None,
-            "an answer to a small hello proves nothing for a large one"
-        );
-        assert_eq!(
-            probe.second_timeout(Duration::from_millis(400)),
-            Some(Duration::from_millis(1700))
-        );
-        assert_eq!(
-            probe.second_timeout(Duration::from_secs(4)),
-            Some(GREETING_TIMEOUT)
-        );
-    }
 
     #[test]
     fn the_first_attempt_of_a_link_waits_as_long_as_the_peer_is_away() {

@@ -7,7 +7,6 @@ use nicstripe_proto::{
     BitRate,
     message::{Idle, Ipv4Settings, PeerAddress, PeerInterface},
     pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
-    theory::{IpVersion, Theory},
 };
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::{
     report::error::Error,
-    session::{Capacities, Capacity, LinkRates, PathPlan},
+    session::{Capacities, LinkRates, PathPlan},
 };
 
 /// Returns the local interfaces that are up, then those that are down and could have a cable, in the
@@ -294,46 +293,18 @@ pub(crate) fn local_interface<'a>(
     Err(Error::link(request, why))
 }
 
-/// Returns the theoretical goodput of a link at its MTU and with packets of at most 1500 bytes.
-fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
+/// Returns what bounds the goodput between two interfaces.
+fn capacities(ours: &PeerInterface, theirs: &PeerInterface, is_ipv6: bool) -> Capacities {
     let rate = |bps: Option<u64>| bps.map(BitRate);
-    let rates = LinkRates {
-        line: rate(
-            ours.line_rate_bps
-                .into_iter()
-                .chain(theirs.line_rate_bps)
-                .min(),
-        ),
-        shapers: [rate(ours.egress_limit_bps), rate(theirs.egress_limit_bps)],
-    };
-    let with = |mtu: u32| capacity(&rates, mtu, ipv6);
-    let full = ours.mtu.min(theirs.mtu);
+    let lines = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps);
     Capacities {
-        full: with(full),
-        narrow: with(full.min(SMALL_MTU)),
-        rates,
+        rates: LinkRates {
+            line: rate(lines.min()),
+            shapers: [rate(ours.egress_limit_bps), rate(theirs.egress_limit_bps)],
+        },
+        mtu: ours.mtu.min(theirs.mtu),
+        is_ipv6,
     }
-}
-
-/// Returns the theoretical goodput of a link per direction, after all headers: that of its slower
-/// end, or of a shaper at the sending end.
-///
-/// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. Example: 941.5
-/// Mbit/s for 1 GbE.
-fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
-    // The length field limits a packet, whatever MTU the interface reports (lo: 65,536).
-    let of = |rate: BitRate| Theory {
-        ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 },
-        ..Theory::usual(rate, mtu.min(65_536))
-    };
-    let line = rates.line.map(|rate| of(rate).goodput());
-    let behind = |shaper: Option<BitRate>| {
-        line.into_iter()
-            .chain(shaper.map(|rate| of(rate).goodput_of_shaper()))
-            .min()
-    };
-    let [outgoing, incoming] = rates.shapers.map(behind);
-    Capacity { outgoing, incoming }
 }
 
 /// Returns true if an address pair matches the ends that a request names.
@@ -369,9 +340,6 @@ pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAdd
         ip => (ip, port).into(),
     }
 }
-
-/// MTU of standard Ethernet without jumbo frames, in bytes.
-pub(crate) const SMALL_MTU: u32 = 1500;
 
 #[cfg(test)]
 mod tests {
@@ -549,7 +517,7 @@ mod tests {
     #[test]
     fn a_gigabit_cable_carries_941_5_mbit() {
         let end = interface(1500, Some(1_000_000_000), None);
-        let capacity = capacities(&end, &end, false).full;
+        let capacity = capacities(&end, &end, false).through(None);
         assert_eq!(capacity.outgoing, Some(BitRate(941_482_444)));
         assert_eq!(capacity.incoming, capacity.outgoing);
     }
@@ -560,7 +528,7 @@ mod tests {
             interface(1500, None, Some(984_396_000)),
             interface(9000, None, None),
         );
-        let capacity = capacities(&ours, &theirs, false).full;
+        let capacity = capacities(&ours, &theirs, false).through(None);
         assert_eq!(capacity.outgoing, Some(BitRate(941_483_096)));
         assert_eq!(capacity.incoming, None);
     }
@@ -578,7 +546,7 @@ mod tests {
         );
         assert_eq!(
             capacities.through(Some(1500)),
-            super::capacities(&small, &small, false).full
+            super::capacities(&small, &small, false).through(None)
         );
     }
 
@@ -586,7 +554,7 @@ mod tests {
     fn ipv6_takes_twenty_bytes_more() {
         let end = interface(1500, Some(1_000_000_000), None);
         assert_eq!(
-            capacities(&end, &end, true).full.outgoing,
+            capacities(&end, &end, true).through(None).outgoing,
             Some(BitRate(928_478_543))
         );
     }

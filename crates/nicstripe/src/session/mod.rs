@@ -27,7 +27,7 @@ pub(crate) use self::{
     driver::{Connect, Driver, DriverConfig, Joining},
     input::{BenchInput, Command, Fault, Input, LinkNews, SessionHandle},
     last_progress::NOTICE,
-    path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
+    path_connection::{Arriving, Capacities, Established, LinkRates, PathPlan},
     serve::{Pending, Serve},
     shares::ChunkShares,
     tally::Tally,

@@ -9,7 +9,12 @@ use std::{
 };
 
 use nicstripe_link::{TcpInfo, change_congestion, limit_unsent, tcp_info};
-use nicstripe_proto::{BitRate, DataHeader, PathId, message::StreamReport, path::Path};
+use nicstripe_proto::{
+    BitRate, DataHeader, PathId,
+    message::StreamReport,
+    path::Path,
+    theory::{IpVersion, Theory},
+};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -83,14 +88,13 @@ pub(crate) struct Capacity {
     pub(crate) incoming: Option<BitRate>,
 }
 
-/// Theoretical goodput of a link with packets of the interfaces' MTU (`full`), and with packets of
-/// at most 1500 bytes (`narrow`).
+/// What bounds the goodput of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Capacities {
-    pub(crate) full: Capacity,
-    pub(crate) narrow: Capacity,
-    /// Line and shaper rates from which the goodput was computed.
     pub(crate) rates: LinkRates,
+    /// The smaller MTU of both interfaces in bytes.
+    pub(crate) mtu: u32,
+    pub(crate) is_ipv6: bool,
 }
 
 /// Rates of a link before header overhead; `None` if unknown.
@@ -104,14 +108,31 @@ pub(crate) struct LinkRates {
 }
 
 impl Capacities {
-    /// Returns the goodput with small packets if `path_mtu` is known, which means that the path
-    /// drops larger ones; otherwise the one with full-size packets.
+    /// Returns the theoretical goodput of the link per direction, after all headers: that of its
+    /// slower end, or of a shaper at the sending end. If `path_mtu` is known, the path drops larger
+    /// packets.
+    ///
+    /// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. Example: 941.5
+    /// Mbit/s for 1 GbE.
     pub(crate) fn through(&self, path_mtu: Option<u32>) -> Capacity {
-        if path_mtu.is_some() {
-            self.narrow
-        } else {
-            self.full
-        }
+        // The length field limits a packet, whatever MTU the interface reports (lo: 65,536).
+        let mtu = path_mtu.unwrap_or(u32::MAX).min(self.mtu).min(65_536);
+        let of = |rate: BitRate| Theory {
+            ip: if self.is_ipv6 {
+                IpVersion::V6
+            } else {
+                IpVersion::V4
+            },
+            ..Theory::usual(rate, mtu)
+        };
+        let line = self.rates.line.map(|rate| of(rate).goodput());
+        let behind = |shaper: Option<BitRate>| {
+            line.into_iter()
+                .chain(shaper.map(|rate| of(rate).goodput_of_shaper()))
+                .min()
+        };
+        let [outgoing, incoming] = self.rates.shapers.map(behind);
+        Capacity { outgoing, incoming }
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     links::request::SessionSettings,
     report::event::LinkState,
-    session::{Capacities, Capacity, PathPlan},
+    session::{Capacities, LinkRates, PathPlan},
 };
 
 /// Two simulated machines, and the paths between them.
@@ -86,16 +86,15 @@ impl Scene {
 }
 
 fn plan(interface: &str, remote: IpAddr, peer_interface: Option<&str>) -> PathPlan {
-    let capacity = |bps| Capacity {
-        outgoing: Some(BitRate(bps)),
-        incoming: None,
-    };
     PathPlan {
         peer_interface: peer_interface.map(Into::into),
         capacity: Capacities {
-            full: capacity(990),
-            narrow: capacity(941),
-            ..Capacities::default()
+            rates: LinkRates {
+                line: Some(BitRate(1_000_000_000)),
+                ..LinkRates::default()
+            },
+            mtu: 9000,
+            is_ipv6: false,
         },
         ..PathPlan::new(interface.into(), (remote, 7747).into())
     }
@@ -171,7 +170,7 @@ fn the_expectation_is_the_sum_of_what_gets_through_and_unknown_if_one_is() {
     let mut scene = two_cables();
     scene.link(0, "eth1", "enp1", Some(true));
     scene.link(1, "eth2", "enp2", Some(true)).path_mtu = Some(1500);
-    assert_eq!(scene.survey().expected, Some(BitRate(990 + 941)));
+    assert_eq!(scene.survey().expected, Some(BitRate(990_042_044 + 941_482_444)));
     scene.link(2, "eth2", "enp2", Some(true));
     scene.paths.get_mut(&PathId(1)).unwrap().plan.capacity = Capacities::default();
     assert_eq!(scene.survey().expected, None);
