@@ -635,3 +635,36 @@ fn a_command_that_is_killed_is_told_by_its_exit_code() {
     kill_process(command, Signal::KILL).unwrap();
     assert_eq!(client.wait().unwrap().code(), Some(137));
 }
+
+/// Of a command, the daemon sends no faster than the client's limit.
+#[test]
+fn the_rate_limit_is_kept_both_ways() {
+    let stage = Stage::new(r#"exec="cat",exec="head -c *""#);
+    let bytes = content(6 * MIB);
+    for (command, input) in [
+        (
+            &[
+                "--bwlimit",
+                "3M",
+                "--",
+                "head",
+                "-c",
+                "6291456",
+                "/dev/zero",
+            ][..],
+            Vec::new(),
+        ),
+        (&["--bwlimit", "3M", "--", "cat"], bytes),
+    ] {
+        let begun = Instant::now();
+        let words = [&["127.0.0.1"], &command[2..]].concat();
+        let words = stage.connected(&[&["exec"], &command[..2], &words].concat());
+        let mut program = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+        program.args(words);
+        let (outcome, received) = Process::spawn_fed(program, input).finish_raw();
+        outcome.expect(0);
+        assert_eq!(received.len(), 6 * MIB);
+        let took = begun.elapsed();
+        assert!(took > Duration::from_millis(1700), "{command:?}: {took:?}");
+    }
+}

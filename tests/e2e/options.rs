@@ -5,7 +5,7 @@ use std::{
     fs::{File, FileTimes, Permissions},
     os::unix::fs::PermissionsExt,
     path::Path,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use nicstripe_testkit::{
@@ -161,4 +161,26 @@ fn under_umask(side: &Side, umask: &str, arguments: &[&str]) -> std::process::Co
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// The limit counts what is sent: chunks as compressed, and no more of a small file than it has.
+/// Counted otherwise, each of these copies takes minutes.
+#[test]
+fn the_rate_limit_counts_what_is_sent() {
+    let pair = Pair::new();
+    pair.client.write("letter", vec![b'a'; 64 << 20]);
+    pair.client.make_dir("small");
+    for name in ["a", "b", "c"] {
+        pair.client.write(format!("small/{name}"), content(8 << 10));
+    }
+    for words in [
+        &["-z", "--bwlimit", "1M", "letter", "127.0.0.1:"][..],
+        &["-r", "--bwlimit", "10K", "small", "127.0.0.1:"],
+        &["--bwlimit", "10K", "small/a", "127.0.0.1:one"],
+    ] {
+        let begun = Instant::now();
+        pair.cp(words).expect(0);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(20), "{words:?}: {took:?}");
+    }
 }

@@ -239,6 +239,7 @@ fn greetings_corpus() {
         padding: Some(vec![0; 100]),
         features: Some(Feature::ALL.into_iter().collect()),
         program: Some("0.1.0".into()),
+        limit_bps: None,
     };
     let welcome = Welcome {
         version: 1,
@@ -276,6 +277,7 @@ fn greetings_corpus() {
                     padding: None,
                     features: None,
                     program: None,
+                    limit_bps: None,
                     ..hello
                 }),
             ),

@@ -37,6 +37,12 @@ impl Pace {
         // One day exceeds every sensible wait and cannot overflow.
         self.passed_at = from + self.rate.time_for(bytes).min(Duration::from_secs(86_400));
     }
+
+    /// Returns `bytes` that were charged and are not sent.
+    pub(crate) fn on_saved(&mut self, bytes: u64) {
+        let unused = self.rate.time_for(bytes).min(Duration::from_secs(86_400));
+        self.passed_at = self.passed_at.checked_sub(unused).unwrap_or(self.passed_at);
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +70,16 @@ mod tests {
         }
         // One second, plus a burst of 20 ms and a chunk of 20 ms.
         assert!((12_500_000..=13_000_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn what_is_saved_is_returned_to_the_budget() {
+        let start = origin();
+        let mut pace = Pace::new(BitRate(8_000_000), start); // 1 MB/s
+        pace.on_sent(1_000_000, start);
+        pace.on_saved(900_000);
+        let ready = Duration::from_millis(100) - BURST;
+        assert_eq!(pace.wait(start), Some(start + ready));
     }
 
     #[test]

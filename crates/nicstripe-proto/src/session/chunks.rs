@@ -81,6 +81,12 @@ impl Session {
         })
     }
 
+    /// Records that compression has saved `bytes` of a chunk that was read. The rate limits count
+    /// what is sent.
+    pub fn handle_chunk_packed(&mut self, id: PathId, bytes: u64) {
+        self.paths.on_saved(id, bytes);
+    }
+
     /// Records that the path's socket accepted a whole data frame.
     pub fn handle_chunk_flushed(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
@@ -316,7 +322,11 @@ impl Session {
         };
         self.transfers.round_robin.on_served(transfer);
         self.paths.get_mut(id)?.flow.on_handed_out(transfer, chunk);
-        self.paths.on_paced(id, chunk_bytes, now);
+        let bytes = self
+            .transfers
+            .sender(transfer)
+            .map_or(0, |sender| sender.chunk_bytes(chunk));
+        self.paths.on_paced(id, bytes, now);
         Some(Transmit::Chunk { transfer, chunk })
     }
 

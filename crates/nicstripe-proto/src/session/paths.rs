@@ -131,12 +131,19 @@ impl Paths {
     /// Charges `bytes`, which are about to be sent on `path`, to the rate limits of the path and
     /// the session.
     pub(super) fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
-        let own = self
-            .paths
-            .get_mut(&path)
-            .and_then(|path| path.pace.as_mut());
-        own.into_iter()
-            .chain(self.pace.as_mut())
-            .for_each(|pace| pace.on_sent(bytes, now));
+        self.paces(path).for_each(|pace| pace.on_sent(bytes, now));
+    }
+
+    /// Returns charged `bytes`, which compression has saved, to the rate limits of the path and the
+    /// session.
+    pub(super) fn on_saved(&mut self, path: PathId, bytes: u64) {
+        self.paces(path).for_each(|pace| pace.on_saved(bytes));
+        self.paced_until = None;
+    }
+
+    fn paces(&mut self, path: PathId) -> impl Iterator<Item = &mut Pace> {
+        let path = self.paths.get_mut(&path);
+        let own = path.and_then(|path| path.pace.as_mut());
+        own.into_iter().chain(self.pace.as_mut())
     }
 }

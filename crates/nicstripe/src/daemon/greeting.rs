@@ -12,7 +12,7 @@ use std::{
 
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
-    Frame, LAST_PATH, PathId, SessionConfig, SessionId,
+    BitRate, Frame, LAST_PATH, PathId, SessionConfig, SessionId,
     message::{
         CloseCode, Feature, Features, Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome,
     },
@@ -217,7 +217,7 @@ async fn greet(
     let plan = PathPlan {
         local: established.local,
         peer_interface: hello.interface.map(shown_name),
-        cap: hello.cap_bps.map(nicstripe_proto::BitRate),
+        cap: hello.cap_bps.map(BitRate),
         ..PathPlan::new(arrival, remote)
     };
     service.routes.on_arrival(remote.ip(), &plan.interface);
@@ -401,7 +401,13 @@ fn session_of(
         service: Some(service.clone()),
         host: rights.name(),
         session: SessionConfig {
-            rate_limit: rights.options().rate.or(limits.session_rate),
+            rate_limit: [
+                rights.options().rate.or(limits.session_rate),
+                hello.limit_bps.map(BitRate),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
             patience: limits.session_patience,
             ..SessionConfig::default()
         },
@@ -539,6 +545,7 @@ mod tests {
             padding: None,
             features: None,
             program: None,
+            limit_bps: None,
         };
         let real = [42; 16];
         let session_of = |hello: &Hello, key| session_of(&bound.shared, hello, key, None);

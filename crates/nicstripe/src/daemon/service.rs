@@ -653,6 +653,7 @@ impl super::Daemon {
             padding: None,
             features: None,
             program: None,
+            limit_bps: None,
         };
         let served = self.shared.roots.find(None, &peers);
         let served = served.expect("its folder exists");

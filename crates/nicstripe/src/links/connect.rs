@@ -32,7 +32,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use self::packets::{LEAST_MTU, PacketProbe, rung_timeout, segment};
 pub(crate) use self::retries::Retries;
-use super::local;
+use super::{local, request::SessionSettings};
 use crate::{
     report::error::Error,
     session::{Connect, Established, Joining, PathPlan},
@@ -79,6 +79,8 @@ pub(crate) struct Connector {
     narrow: Mutex<HashMap<(String, IpAddr), u32>>,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
+    /// Rate at which the daemon may send over all paths; `None` for no limit.
+    limit: Option<BitRate>,
     /// Round-trip time of the session's first connection.
     round_trip: OnceLock<Duration>,
 }
@@ -136,12 +138,12 @@ fn absolute(root: Vec<u8>) -> Option<PathBuf> {
 impl Connector {
     /// Returns the connector of a new session with `host`. If a peer is named `host`, only its key
     /// is accepted.
-    /// `socket_buffer` is the fixed size of the socket buffers in bytes; `None` for autotuning.
+    /// The settings give the size of the socket buffers and the rate limit.
     pub(crate) fn new(
         identity: &Identity,
         peers: &Arc<Peers>,
         host: &str,
-        socket_buffer: Option<u64>,
+        settings: &SessionSettings,
     ) -> Self {
         let pinned = Arc::new(OnceLock::new());
         if let Some(peer) = peers.by_name(host) {
@@ -161,7 +163,8 @@ impl Connector {
             session: SessionId(crate::trust::random::random_bytes()),
             pinned,
             narrow: Mutex::default(),
-            socket_buffer,
+            socket_buffer: settings.socket_buffer,
+            limit: settings.bandwidth,
             round_trip: OnceLock::new(),
         }
     }
@@ -246,6 +249,10 @@ impl Connector {
             padding: padding.map(|bytes| vec![0; bytes]),
             features: interfaces.is_some().then(features),
             program: interfaces.is_some().then(program),
+            limit_bps: self
+                .limit
+                .filter(|_| interfaces.is_some())
+                .map(|BitRate(bps)| bps),
         };
         let connect = async |mtu: Option<u32>| {
             let segment = mtu.map(|mtu| segment(mtu, plan.remote));

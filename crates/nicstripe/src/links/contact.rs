@@ -633,7 +633,12 @@ mod tests {
     #[test]
     fn an_address_that_was_found_in_two_ways_is_tried_once() {
         let identity = Identity::generate().unwrap();
-        let connector = Connector::new(&identity, &Arc::default(), "nas", None);
+        let connector = Connector::new(
+            &identity,
+            &Arc::default(),
+            "nas",
+            &SessionSettings::default(),
+        );
         let interfaces = local::listed().unwrap();
         let mut attempts = Attempts {
             connector: &connector,

@@ -80,7 +80,7 @@ impl SessionRequest<'_> {
             contact.identity,
             contact.peers,
             contact.host,
-            settings.socket_buffer,
+            settings,
         ));
 
         let events = self.subscriber.clone().or(settings.events.clone());

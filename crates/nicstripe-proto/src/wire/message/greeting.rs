@@ -49,6 +49,10 @@ pub struct Hello {
     /// Version of the client's program, for messages; `None` as for `features`.
     #[n(9)]
     pub program: Option<String>,
+    /// Maximum rate at which the daemon may send over all paths of a new session, in bit/s; `None`
+    /// for no limit, and when joining a session.
+    #[n(10)]
+    pub limit_bps: Option<u64>,
 }
 
 /// Daemon's acceptance of a connection. Body of [`crate::Frame::Welcome`].

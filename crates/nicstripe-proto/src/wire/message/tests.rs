@@ -60,6 +60,7 @@ fn messages_are_pinned_byte_for_byte() {
         padding: None,
         features: None,
         program: None,
+        limit_bps: None,
     };
     assert_eq!(
         hex(&minicbor::to_vec(hello).unwrap()),
@@ -894,6 +895,7 @@ proptest! {
             padding: padding.clone(),
             features: Some(Features::default()),
             program: name.clone(),
+            limit_bps: cap_bps,
         };
         prop_assert_eq!(minicbor::decode::<Hello>(&minicbor::to_vec(&hello).unwrap()).unwrap(), hello);
         let welcome = Welcome { version: VERSION, arrival: name, interfaces, root: padding.clone(), padding, features: None, program: None };

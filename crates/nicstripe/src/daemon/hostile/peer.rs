@@ -332,6 +332,7 @@ pub(super) fn hello(session: SessionId, new: bool) -> Hello {
         padding: None,
         features: None,
         program: None,
+        limit_bps: None,
     }
 }
 

@@ -170,7 +170,10 @@ fn the_expectation_is_the_sum_of_what_gets_through_and_unknown_if_one_is() {
     let mut scene = two_cables();
     scene.link(0, "eth1", "enp1", Some(true));
     scene.link(1, "eth2", "enp2", Some(true)).path_mtu = Some(1500);
-    assert_eq!(scene.survey().expected, Some(BitRate(990_042_044 + 941_482_444)));
+    assert_eq!(
+        scene.survey().expected,
+        Some(BitRate(990_042_044 + 941_482_444))
+    );
     scene.link(2, "eth2", "enp2", Some(true));
     scene.paths.get_mut(&PathId(1)).unwrap().plan.capacity = Capacities::default();
     assert_eq!(scene.survey().expected, None);

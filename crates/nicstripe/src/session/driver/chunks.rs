@@ -176,6 +176,8 @@ impl Driver {
         };
         let len = buffer.bytes().len() as u32;
         let header = if len < header.len {
+            let saved = u64::from(header.len - len);
+            self.session.handle_chunk_packed(path, saved);
             header.packed(len)
         } else {
             header
