@@ -25,6 +25,7 @@ pub(crate) const TESTS_WITH_IP: &[Test] = tests![
     a_default_route_elsewhere_does_not_hide_the_interface_in_the_subnet,
     an_address_that_no_interface_shares_fails_at_once_and_says_why,
     a_filter_on_the_way_is_told_apart_from_silence,
+    what_stands_against_a_second_cable_is_told_apart,
 ];
 
 /// Maximum time until the first data of a copy. The connection timeout is longer than this, because
@@ -162,6 +163,53 @@ fn an_address_that_no_interface_shares_fails_at_once_and_says_why() {
         "Network is unreachable (os error 101), and no usable interface has an address in its subnet",
     ]).hint(&["ip route get 192.0.2.9"]);
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
+/// A daemon that listens on one card only, filters at either end, and silence: `links` says which.
+fn what_stands_against_a_second_cable_is_told_apart() {
+    let lab = || {
+        Lab::builder()
+            .links([LinkSpec::mbit(200); 2])
+            .without_ipv6()
+    };
+    let reason = |hosts: &Hosts| {
+        let port = hosts.daemon.port.to_string();
+        let outcome = hosts.client.run(["links", "-P", &port, "10.77.1.2"]);
+        let outcome = outcome.expect(0);
+        let line = outcome
+            .stdout
+            .lines()
+            .find(|line| line.contains(" here eth2: "));
+        line.unwrap_or_else(|| panic!("{outcome}"))
+            .trim()
+            .to_owned()
+    };
+    let hosts = Hosts::serving_with(lab().build().unwrap(), &["--interface", "eth1"]);
+    assert_eq!(
+        reason(&hosts),
+        "here eth2: refused: no daemon listens on the peer's eth2"
+    );
+    let filtered = |host, rule: &str| {
+        let hosts = Hosts::in_lab(lab().build().unwrap(), Rights::None, Rights::None);
+        hosts
+            .lab
+            .set_sysctl(Host::B, "net/ipv4/conf/all/forwarding", "1")
+            .unwrap();
+        for change in ["rule add pref 100 lookup local", "rule del pref 0", rule] {
+            ip(&hosts.lab, host, change);
+        }
+        reason(&hosts)
+    };
+    assert_eq!(
+        filtered(Host::B, "rule add pref 50 iif eth2 ipproto tcp prohibit"),
+        "here eth2: rejected by a filter of the peer or on the way"
+    );
+    let hosts = Hosts::in_lab(lab().build().unwrap(), Rights::None, Rights::None);
+    hosts
+        .lab
+        .drop_silently(1, Direction::AToB)
+        .unwrap();
+    assert_eq!(reason(&hosts), "here eth2: no answer");
 }
 
 /// The peer's kernel rejects connections by ICMP, as a firewall with a `reject` rule does.

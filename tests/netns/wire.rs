@@ -91,6 +91,7 @@ impl Wire {
             padding: None,
             features: None,
             program: None,
+            limit_bps: None,
         };
         wire.send(&Frame::Hello(minicbor::to_vec(hello).unwrap()));
         let Frame::Welcome(body) = wire.frame() else {

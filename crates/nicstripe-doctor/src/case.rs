@@ -97,8 +97,14 @@ pub enum LinkState {
     Misdirected,
     /// No answer.
     Silent,
-    /// A machine answered that rejects connections at this port.
+    /// A filter there or on the way rejects connections at this port.
     Rejected,
+    /// The machine refused the connection: no program listens at this address and port.
+    Refused,
+    /// The machine accepted and reset the connection.
+    Reset,
+    /// A filter of the own machine rejects connections over this link.
+    FilteredHere,
     /// The kernel needs a host route for it, and none was permitted.
     Unrouted,
     /// Another machine answered.

@@ -159,6 +159,10 @@ pub(super) fn links(survey: &LinkSurvey, port: Option<u16>) -> Vec<LinkFacts> {
     let failed = survey.failed.iter().map(|failed| {
         let (state, arrived) = match &failed.why {
             LinkFailure::Silent => (LinkState::Silent, None),
+            LinkFailure::Refused => (LinkState::Refused, None),
+            LinkFailure::Reset => (LinkState::Reset, None),
+            LinkFailure::FilteredHere => (LinkState::FilteredHere, None),
+            LinkFailure::Filtered => (LinkState::Rejected, None),
             LinkFailure::Unrouted => (LinkState::Unrouted, None),
             LinkFailure::Misdirected { arrived } => (LinkState::Misdirected, Some(arrived.clone())),
             LinkFailure::Stranger => (LinkState::Stranger, None),

@@ -58,7 +58,10 @@ fn word(link: &LinkFacts) -> String {
             None => "arrives at another interface".into(),
         },
         LinkState::Silent => "no answer".into(),
-        LinkState::Rejected => "rejected".into(),
+        LinkState::Rejected => "rejected by a filter".into(),
+        LinkState::Refused => "refused".into(),
+        LinkState::Reset => "reset".into(),
+        LinkState::FilteredHere => "rejected by a filter here".into(),
         LinkState::Unrouted => "needs a host route".into(),
         LinkState::Stranger => "another machine".into(),
     }

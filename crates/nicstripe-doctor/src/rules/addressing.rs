@@ -390,30 +390,31 @@ pub(super) const FIREWALL: Rule = Rule {
     title: "Port closed on one cable",
     needs: Needs::Links,
     reads: "outcome of the connection over each link; neighbour table",
-    threshold: "no connection over a link whose peer answers ARP, while another link works",
+    threshold: "no connection over a link whose peer answers ARP or refuses it, while another link works",
     source: "nftables(8): a rule may name an interface",
-    meaning: "The cable is good and the machine is there, but its firewall lets the port through on some cards only. The copy uses the others.",
+    meaning: "The cable is good and the machine is there, but the daemon listens on some of its cards only, or a firewall there or here lets the port through on some only. The copy uses the others.",
     story: "",
     lookalike: "a cable that leads nowhere: its peer answers no ARP; a port closed on all links, which every program reports",
     silences: &[],
     judge: |case| {
         let works = case.links.iter().any(|link| link.state.works());
         let seen = |link: &LinkFacts| {
-            if !matches!(link.state, LinkState::Silent | LinkState::Rejected) {
-                return Some(Seen::Fine);
-            }
-            let answers = link.state == LinkState::Rejected || link.neighbour?;
+            let (what, why) = match link.state {
+                LinkState::Silent => ("does not answer", "a firewall there"),
+                LinkState::Rejected => ("rejects connections", "a firewall there"),
+                LinkState::Reset => ("resets connections", "a firewall there"),
+                LinkState::Refused => ("refuses connections", "no daemon listens there"),
+                LinkState::FilteredHere => ("is not reached", "a firewall of this machine"),
+                _ => return Some(Seen::Fine),
+            };
+            let answers = link.state != LinkState::Silent || link.neighbour?;
             if !works || !answers {
                 return Some(Seen::Fine);
             }
             let (remote, there) = (link.remote?, link.there.as_deref()?);
             let port = link.port?;
-            let what = match link.state {
-                LinkState::Rejected => "rejects connections",
-                _ => "does not answer",
-            };
             let sentence = format!(
-                "port {port} of {} {what} at {remote} ({}) only: a firewall there",
+                "port {port} of {} {what} at {remote} ({}) only: {why}",
                 case.name(Side::There),
                 quoted(there)
             );
@@ -426,10 +427,24 @@ pub(super) const FIREWALL: Rule = Rule {
                     what,
                     "connect(2)",
                 )
-                .advise(format!(
-                    "Admit TCP port {port} on {}, with the tool that manages the firewall there",
-                    quoted(there)
-                ));
+                .advise(match link.state {
+                    LinkState::Refused => format!(
+                        "Let the daemon there listen on {} (serve --interface and --listen, or the keys of config.toml), or allow port {port} there if a firewall refuses it",
+                        quoted(there)
+                    ),
+                    LinkState::FilteredHere => format!(
+                        "Allow TCP port {port} out of {}, with the tool that manages the firewall of this machine",
+                        quoted(&link.here)
+                    ),
+                    _ => format!(
+                        "Admit TCP port {port} on {}, with the tool that manages the firewall there",
+                        quoted(there)
+                    ),
+                });
+            // Not the machine there, or no firewall.
+            if matches!(link.state, LinkState::Refused | LinkState::FilteredHere) {
+                return Some(finding.into());
+            }
             if link.neighbour == Some(true) {
                 finding = finding.proof(format!("neighbour {remote}"), "answers ARP", "ip neigh");
             }

@@ -198,7 +198,9 @@ impl Pairing {
         let reached = self.candidate(id).cloned();
         if let Some(reached) = reached.filter(|candidate| !self.fits(candidate)) {
             self.discard_failures(|pairing, other, why| {
-                *why == Failure::Unreachable && other.shares_an_end(&reached) && pairing.fits(other)
+                matches!(why, Failure::Unreachable(_))
+                    && other.shares_an_end(&reached)
+                    && pairing.fits(other)
             });
         }
     }
@@ -299,7 +301,7 @@ impl Pairing {
     /// of an address.
     pub(crate) fn forgive(&mut self) {
         self.discard_failures(|pairing, candidate, why| match why {
-            Failure::Unreachable => {
+            Failure::Unreachable(_) => {
                 candidate.preference == Preference::LinkLocal || pairing.is_beside_a_loss(candidate)
             }
             Failure::Unrouted => true,

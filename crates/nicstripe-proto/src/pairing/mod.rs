@@ -25,5 +25,5 @@ pub use self::{
     machine::{MOST_ADDRESSES, MOST_INTERFACES, MOST_PROBES, Pairing},
     matching::choose,
     planner::{Planner, Step},
-    state::{CandidateState, Failure},
+    state::{CandidateState, Failure, Obstacle},
 };

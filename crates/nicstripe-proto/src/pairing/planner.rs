@@ -10,7 +10,7 @@ use super::{
     candidate::{Candidate, CandidateId, Preference},
     machine::Pairing,
     matching::has_room,
-    state::{CandidateState, Failure},
+    state::{CandidateState, Failure, Obstacle},
 };
 use crate::wire::message::PeerInterface;
 
@@ -110,7 +110,7 @@ impl Planner {
 
     /// Records that a candidate has lost its connection or could not connect. The caller retries
     /// the connection.
-    pub fn handle_lost(&mut self, id: CandidateId) {
+    pub fn handle_lost(&mut self, id: CandidateId, obstacle: Obstacle) {
         let Some(made) = self.made.get_mut(&id) else {
             return;
         };
@@ -119,7 +119,7 @@ impl Planner {
             self.rounds = 0;
             self.pairing.lost(id);
         } else if !std::mem::take(&mut made.is_overtaken) {
-            self.pairing.failed(id, Failure::Unreachable);
+            self.pairing.failed(id, Failure::Unreachable(obstacle));
         }
     }
 
@@ -137,16 +137,18 @@ impl Planner {
         self.pairing.closed(id);
     }
 
-    /// Records the end of a probe: it was answered, or it timed out.
-    pub fn handle_probed(&mut self, id: CandidateId, was_answered: bool) {
+    /// Records the end of a probe: it was answered, or what stood against it.
+    pub fn handle_probed(&mut self, id: CandidateId, answer: Result<(), Obstacle>) {
         self.probing.remove(&id);
-        if was_answered {
-            self.pairing.reached(id);
-            if let Some(made) = self.made.get_mut(&id) {
-                made.is_overtaken = !made.is_up;
+        match answer {
+            Ok(()) => {
+                self.pairing.reached(id);
+                if let Some(made) = self.made.get_mut(&id) {
+                    made.is_overtaken = !made.is_up;
+                }
             }
-        } else if *self.pairing.state(id) != CandidateState::Verified {
-            self.pairing.failed(id, Failure::Unreachable);
+            Err(_) if *self.pairing.state(id) == CandidateState::Verified => {}
+            Err(obstacle) => self.pairing.failed(id, Failure::Unreachable(obstacle)),
         }
     }
 

@@ -20,8 +20,8 @@ pub enum CandidateState {
 /// Reason why a candidate does not work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// Neither the probe nor the connection attempt was answered.
-    Unreachable,
+    /// The probe or the connection attempt did not succeed.
+    Unreachable(Obstacle),
     /// A required host route is missing: the peer did not prove that it owns the address, or the
     /// peer rejected the connection.
     Unrouted,
@@ -32,6 +32,21 @@ pub enum Failure {
     },
     /// Any other failure of the connection.
     Other,
+}
+
+/// What stands against a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Obstacle {
+    /// No answer, and no error.
+    Silence,
+    /// The machine there refuses it: nothing listens at this address.
+    Refused,
+    /// The machine there accepted and reset it.
+    Reset,
+    /// A filter of this machine rejects it.
+    FilteredHere,
+    /// A filter of the peer or on the way rejects it.
+    Filtered,
 }
 
 impl CandidateState {

@@ -9,7 +9,7 @@ use nicstripe_link::{Change, Changes, Interface, interface_for, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, CandidateId, CandidateState, Failure, Planner, Step},
+    pairing::{Candidate, CandidateId, CandidateState, Failure, Obstacle, Planner, Step},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -190,7 +190,7 @@ impl Linker {
                     continue;
                 }
                 change = next_change(&mut changes) => self.on_change(change).await,
-                Some((candidate, answered)) = self.probes.next() => self.on_probed(candidate, answered),
+                Some((candidate, answer)) = self.probes.next() => self.on_probed(candidate, answer),
                 () = sleep_until(self.planner.poll_timeout().map(Into::into)) => self.probe_again(),
             }
             if self.config.settings.is_automatic()
@@ -214,7 +214,11 @@ impl Linker {
                 verified,
                 path_mtu,
             } => self.on_opened(path, verified, path_mtu),
-            LinkNews::Lost { path, why } => self.on_lost(path, why).await,
+            LinkNews::Lost {
+                path,
+                why,
+                obstacle,
+            } => self.on_lost(path, why, obstacle).await,
             LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why).await,
             LinkNews::PeerInterfaces(interfaces) => {
                 self.on_interfaces_received(interfaces, Instant::now());
@@ -239,7 +243,7 @@ impl Linker {
         }
     }
 
-    async fn on_lost(&mut self, path: PathId, why: String) {
+    async fn on_lost(&mut self, path: PathId, why: String, obstacle: Obstacle) {
         let Some(linked) = self.paths.get_mut(&path) else {
             return;
         };
@@ -263,7 +267,7 @@ impl Linker {
             self.retire_all(id).await;
             self.planner.handle_astray(id, Failure::Unrouted);
         } else {
-            self.planner.handle_lost(id);
+            self.planner.handle_lost(id, obstacle);
         }
         self.probe();
     }
@@ -376,7 +380,7 @@ impl Linker {
             stream.candidate = Some(candidate.clone());
         }
         if !self.streams_over(id).any(Linked::is_up) {
-            self.planner.handle_lost(id);
+            self.planner.handle_lost(id, Obstacle::Silence);
         }
     }
 
@@ -421,11 +425,11 @@ impl Linker {
         self.probe();
     }
 
-    fn on_probed(&mut self, candidate: CandidateId, answered: bool) {
-        tracing::debug!(%candidate, answered, "probed");
-        self.planner.handle_probed(candidate, answered);
-        while let Some((candidate, answered)) = self.probes.next_now() {
-            self.planner.handle_probed(candidate, answered);
+    fn on_probed(&mut self, candidate: CandidateId, answer: Result<(), Obstacle>) {
+        tracing::debug!(%candidate, ?answer, "probed");
+        self.planner.handle_probed(candidate, answer);
+        while let Some((candidate, answer)) = self.probes.next_now() {
+            self.planner.handle_probed(candidate, answer);
         }
         self.probe();
     }

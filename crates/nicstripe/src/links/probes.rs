@@ -6,15 +6,16 @@ use std::{collections::BTreeSet, time::Duration};
 
 use nicstripe_proto::{
     TokenBucket,
-    pairing::{Candidate, CandidateId, MOST_PROBES},
+    pairing::{Candidate, CandidateId, MOST_PROBES, Obstacle},
 };
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{connect::touch, plan::socket_address};
+use crate::report::error::obstacle_to;
 
 pub(crate) struct Probes {
     port: u16,
-    tasks: JoinSet<(CandidateId, bool)>,
+    tasks: JoinSet<(CandidateId, Result<(), Obstacle>)>,
     under_way: BTreeSet<CandidateId>,
     budget: TokenBucket,
 }
@@ -43,24 +44,26 @@ impl Probes {
         let remote = socket_address(candidate.remote.address, self.port, candidate.local.index);
         let interface = candidate.local.interface.clone();
         self.under_way.insert(id);
-        self.tasks
-            .spawn(async move { (id, touch(&interface, remote, PROBE_TIMEOUT).await.is_ok()) });
+        self.tasks.spawn(async move {
+            let answer = touch(&interface, remote, PROBE_TIMEOUT).await;
+            (id, answer.map_err(|error| obstacle_to(&error)))
+        });
         true
     }
 
-    /// Waits for the next result: the address pair, and true if the address answered. Returns
-    /// `None` at once if no probe runs. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<(CandidateId, bool)> {
-        let (id, answered) = self.tasks.join_next().await?.ok()?;
+    /// Waits for the next result: the address pair, and what stood against an answer. Returns `None`
+    /// at once if no probe runs. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<(CandidateId, Result<(), Obstacle>)> {
+        let (id, answer) = self.tasks.join_next().await?.ok()?;
         self.under_way.remove(&id);
-        Some((id, answered))
+        Some((id, answer))
     }
 
     /// Returns the next result if one is available, without waiting.
-    pub(crate) fn next_now(&mut self) -> Option<(CandidateId, bool)> {
-        let (id, answered) = self.tasks.try_join_next()?.ok()?;
+    pub(crate) fn next_now(&mut self) -> Option<(CandidateId, Result<(), Obstacle>)> {
+        let (id, answer) = self.tasks.try_join_next()?.ok()?;
         self.under_way.remove(&id);
-        Some((id, answered))
+        Some((id, answer))
     }
 
     /// Probes the first [`PROBE_BURST`] address pairs and returns those that answered. Takes at
@@ -73,10 +76,10 @@ impl Probes {
                 .next_if(|candidate| self.start(candidate, Instant::now()))
                 .is_some()
             {}
-            let Some((id, answered)) = self.next().await else {
+            let Some((id, answer)) = self.next().await else {
                 return answering;
             };
-            if answered {
+            if answer.is_ok() {
                 answering.insert(id);
             }
         }
@@ -128,7 +131,10 @@ mod tests {
         let now = Instant::now();
         let mut probes = Probes::new(7747, now);
         assert!(probes.start(&candidate(1), now) && probes.start(&candidate(1), now));
-        assert_eq!(probes.next().await, Some((candidate(1).id(), false)));
+        assert_eq!(
+            probes.next().await,
+            Some((candidate(1).id(), Err(Obstacle::Silence)))
+        );
         assert_eq!(probes.next().await, None);
         assert!(probes.is_empty());
     }

@@ -10,7 +10,9 @@ use nicstripe_link::{
 use nicstripe_proto::{
     BitRate, PathId,
     message::{Idle, PeerInterface},
-    pairing::{Candidate, Explanation, Fact, Failure, LeftOut, Pairing, Preference, Side},
+    pairing::{
+        Candidate, Explanation, Fact, Failure, LeftOut, Obstacle, Pairing, Preference, Side,
+    },
 };
 
 use super::{
@@ -246,7 +248,13 @@ fn failed(candidate: &Candidate, failure: &Failure) -> FailedLink {
             remote,
         },
         why: match failure {
-            Failure::Unreachable => LinkFailure::Silent,
+            Failure::Unreachable(obstacle) => match obstacle {
+                Obstacle::Silence => LinkFailure::Silent,
+                Obstacle::Refused => LinkFailure::Refused,
+                Obstacle::Reset => LinkFailure::Reset,
+                Obstacle::FilteredHere => LinkFailure::FilteredHere,
+                Obstacle::Filtered => LinkFailure::Filtered,
+            },
             Failure::Unrouted => LinkFailure::Unrouted,
             Failure::WrongInterface { arrived } => LinkFailure::Misdirected {
                 arrived: arrived.clone(),
@@ -282,12 +290,24 @@ fn idle_text(idle: Idle, interface: &str, is_peers: bool) -> String {
 /// answered. Every interface has a link-local address, so silence there only means that no cable
 /// joins the two.
 fn was_meant(candidate: &Candidate, failure: &Failure) -> bool {
-    candidate.preference != Preference::LinkLocal || *failure != Failure::Unreachable
+    candidate.preference != Preference::LinkLocal
+        || *failure != Failure::Unreachable(Obstacle::Silence)
 }
 
 fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
     match failure {
-        Failure::Unreachable => "no answer".to_owned(),
+        Failure::Unreachable(obstacle) => {
+            let there = &candidate.remote.interface;
+            match obstacle {
+                Obstacle::Silence => "no answer".to_owned(),
+                Obstacle::Refused => {
+                    format!("refused: no daemon listens on the peer's {there}")
+                }
+                Obstacle::Reset => "reset by the peer, or by a filter on the way".to_owned(),
+                Obstacle::FilteredHere => "rejected by a filter of this machine".to_owned(),
+                Obstacle::Filtered => "rejected by a filter of the peer or on the way".to_owned(),
+            }
+        }
         Failure::WrongInterface { arrived } => {
             format!(
                 "sent to {}, arrives on the peer's {arrived} (ARP flux)",

@@ -4,7 +4,9 @@ pub(crate) mod unreachable;
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
+use nicstripe_proto::{
+    Digest, FailCode, NameError, name::printable, pairing::Obstacle, tunnel::TargetRefusal,
+};
 
 use self::unreachable::Unreachable;
 use super::event::Awaited;
@@ -399,5 +401,15 @@ impl From<Error> for io::Error {
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)
+    }
+}
+/// Returns what stood against a TCP connection that failed by this error.
+pub(crate) fn obstacle_to(error: &io::Error) -> Obstacle {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Obstacle::Refused,
+        io::ErrorKind::ConnectionReset => Obstacle::Reset,
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => Obstacle::FilteredHere,
+        io::ErrorKind::PermissionDenied => Obstacle::Filtered,
+        _ => Obstacle::Silence,
     }
 }

@@ -90,6 +90,14 @@ pub struct FailedLink {
 pub enum LinkFailure {
     /// No answer to the connection.
     Silent,
+    /// The machine refused the connection: its daemon does not listen at this address.
+    Refused,
+    /// The machine accepted and reset the connection.
+    Reset,
+    /// A filter of this machine rejects the connection.
+    FilteredHere,
+    /// A filter of the peer or on the way rejects the connection.
+    Filtered,
     /// The kernel needs a host route, which was not permitted.
     Unrouted,
     /// The connection arrived at this interface of the peer instead.

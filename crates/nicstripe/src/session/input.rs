@@ -16,6 +16,7 @@ use nicstripe_proto::{
     TransferId, Zeros,
     hash_tree::zeros_subtree,
     message::{AnswerKind, Ask, AskKind, CloseCode, Expected, PeerInterface},
+    pairing::Obstacle,
     tree::TreeMessage,
 };
 use tokio::sync::{
@@ -166,7 +167,11 @@ pub(crate) enum LinkNews {
         path_mtu: Option<u32>,
     },
     /// A connection attempt failed, or a connection was lost.
-    Lost { path: PathId, why: String },
+    Lost {
+        path: PathId,
+        why: String,
+        obstacle: Obstacle,
+    },
     /// A path was closed because it reached another interface of the peer (`arrived`), or another
     /// machine if `arrived` is `None`.
     Astray {

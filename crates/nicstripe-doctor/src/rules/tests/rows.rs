@@ -42,6 +42,8 @@ pub(super) const ROWS: &[Row] = &[
 
     (14, "a port that rejects on one link", |case| { case.links[1].state = LinkState::Rejected; case.links[1].neighbour = Some(true) }, "14:bad"),
     (14, "a machine that rejects is there, whatever the neighbour table says", |case| case.links[1].state = LinkState::Rejected, "14:bad"),
+    (14, "a daemon that does not listen on one card", |case| case.links[1].state = LinkState::Refused, "14:bad"),
+    (14, "a filter of the own machine", |case| case.links[1].state = LinkState::FilteredHere, "14:bad"),
     (14, "a port that rejects on all links", |case| case.links.iter_mut().for_each(|link| link.state = LinkState::Rejected), ""),
 
     (15, "damaged frames under load", |case| grow(case, 0, "rx_crc_errors", 40), "15:bad"),

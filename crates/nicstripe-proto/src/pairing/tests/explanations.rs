@@ -140,7 +140,7 @@ fn bare_cables_wait_for_a_probe_and_then_say_what_came_of_it() {
     };
     assert_eq!(
         failed.iter().map(|(_, why)| why).collect::<Vec<_>>(),
-        [&Failure::Unreachable]
+        [&Failure::Unreachable(Obstacle::Silence)]
     );
     assert!(matches!(
         fact_of(&pairing.explain(&[]), "a1"),
@@ -174,7 +174,7 @@ fn a_failure_that_made_no_difference_is_not_the_reason() {
     local.push(interface("a2", &["10.9.0.13/24"]));
     let mut pairing = Pairing::new(local, remote);
     let id = between(&pairing, "a2", "b0", Preference::SharedSubnet);
-    pairing.failed(id, Failure::Unreachable);
+    pairing.failed(id, Failure::Unreachable(Obstacle::Silence));
     assert_eq!(left_out(&pairing, "a2"), LeftOut::PeerHasNoMore);
 }
 

@@ -186,7 +186,14 @@ impl World {
 
     fn apply(&mut self, what: What) {
         match what {
-            What::Probed(id, answered) => self.planner.handle_probed(id, answered),
+            What::Probed(id, answered) => {
+                let answer = if answered {
+                    Ok(())
+                } else {
+                    Err(Obstacle::Silence)
+                };
+                self.planner.handle_probed(id, answer)
+            }
             What::Connected(id) if self.paths.contains_key(&id) && self.carries(id) => {
                 self.paths.insert(id, true);
                 self.planner.handle_opened(id);
@@ -194,11 +201,11 @@ impl World {
             What::Connected(id) => self.apply(What::NotConnected(id)),
             What::Silent(id) if self.paths.get(&id) == Some(&true) && !self.carries(id) => {
                 self.paths.insert(id, false);
-                self.planner.handle_lost(id);
+                self.planner.handle_lost(id, Obstacle::Silence);
                 self.after(RETRY_LONGEST, What::Retry(id));
             }
             What::NotConnected(id) if self.paths.get(&id) == Some(&false) => {
-                self.planner.handle_lost(id);
+                self.planner.handle_lost(id, Obstacle::Silence);
                 self.after(RETRY_LONGEST - CONNECT_TIMEOUT, What::Retry(id));
             }
             What::Retry(id) if self.paths.get(&id) == Some(&false) => self.connect(id),

@@ -115,7 +115,7 @@ fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {
                 Some(&number) if number == candidate.remote.index as usize => {
                     pairing.reached(candidate.id());
                 }
-                _ => pairing.failed(candidate.id(), Failure::Unreachable),
+                _ => pairing.failed(candidate.id(), Failure::Unreachable(Obstacle::Silence)),
             }
         }
     }

@@ -44,7 +44,7 @@ fn interfaces_that_share_a_cable_get_one_link_and_the_other_one_once_that_fails(
     let sharing = LeftOut::SharesCable("a1".into());
     assert_eq!(vlan.fact, Fact::LeftOut(sharing));
     let first = between(&pairing, "a1", "b1", Preference::OwnSubnet);
-    pairing.failed(first, Failure::Unreachable);
+    pairing.failed(first, Failure::Unreachable(Obstacle::Silence));
     assert_eq!(ends(&pairing.plan(&[])), [("vlan2", "b2"), ("a4", "b4")]);
 }
 

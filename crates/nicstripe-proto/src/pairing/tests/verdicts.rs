@@ -142,7 +142,7 @@ fn a_link_that_was_replaced_keeps_no_interface_when_its_successor_is_lost() {
     let mut unplugged = local;
     unplugged[1].candidate = false;
     planner.update(unplugged, remote);
-    planner.handle_lost(kept.id());
+    planner.handle_lost(kept.id(), Obstacle::Silence);
     assert!(!planner.pairing().is_in_use(replaced.id()));
     assert_eq!(*planner.pairing().state(flux.id()), CandidateState::Untried);
 }
@@ -158,7 +158,7 @@ fn a_connection_that_arrives_at_an_idle_interface_is_a_link_to_that_one() {
         match (ours, theirs, candidate.remote.address.to_string().as_str()) {
             ("a0", "b0", "10.9.0.21") => Err(wrong("b1")),
             ("a0", "b1", "10.9.0.21") => Ok(()),
-            _ => Err(Failure::Unreachable),
+            _ => Err(Failure::Unreachable(Obstacle::Silence)),
         }
     };
     let links = settle(&mut pairing, works);
@@ -204,7 +204,7 @@ fn another_way_between_the_same_interfaces_is_tried_when_the_better_one_fails() 
     assert_eq!(pairing.plan(&[])[0].preference, Preference::OwnSubnet);
     let links = settle(&mut pairing, |candidate| {
         if candidate.remote.address.is_ipv4() {
-            Err(Failure::Unreachable)
+            Err(Failure::Unreachable(Obstacle::Silence))
         } else {
             Ok(())
         }
@@ -392,7 +392,7 @@ fn what_came_back_is_tried_again_and_the_rest_is_not() {
         let mut pairing = Pairing::new(local.clone(), remote.clone());
         let ids: Vec<CandidateId> = pairing.candidates().map(Candidate::id).collect();
         ids.iter()
-            .for_each(|id| pairing.failed(*id, Failure::Unreachable));
+            .for_each(|id| pairing.failed(*id, Failure::Unreachable(Obstacle::Silence)));
         pairing.update(local.clone(), remote.clone());
         assert_eq!(pairing.plan(&[]), [], "nothing changed");
         if what == "its carrier again" {

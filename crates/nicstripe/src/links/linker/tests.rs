@@ -71,7 +71,8 @@ impl LinkerHarness {
     }
 
     async fn lost(&mut self, path: PathId) {
-        self.linker.on_lost(path, "connection closed".into()).await;
+        let why = "connection closed".into();
+        self.linker.on_lost(path, why, Obstacle::Silence).await;
     }
 
     fn interfaces(&self) -> Vec<&str> {
@@ -251,6 +252,47 @@ async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_al
     ));
 }
 
+/// During duplicate address detection a machine does not list an IPv6 address. A contact at one has
+/// no address pair until then, and must not hold its interfaces for good.
+#[tokio::test]
+async fn a_first_contact_is_a_link_like_others_once_its_addresses_are_listed() {
+    let (local, remote) = bare(2);
+    let mut early = local.clone();
+    early[0].addresses.clear();
+    let mut bench = LinkerHarness::new(early, remote);
+    let first = contact("eth1", "fe80::2:2", Some("enp2"));
+    let begun = bench.linker.begin(&first, Some(true), None, Vec::new());
+    begun.await.unwrap();
+    assert_eq!(bench.linker.taken().len(), 1);
+    bench.linker.facts.local = local;
+    bench.linker.changed();
+    assert!(bench.linker.paths[&FIRST_PATH].candidate.is_some());
+    assert!(bench.linker.taken().is_empty());
+    assert!(
+        bench
+            .linker
+            .planner
+            .pairing()
+            .plan(&[])
+            .iter()
+            .any(|candidate| is_plan_of(candidate, &first))
+    );
+}
+
+#[tokio::test]
+async fn a_contact_of_unknown_ends_that_is_lost_takes_no_interface() {
+    let (local, remote) = cable();
+    let mut bench = LinkerHarness::new(local, remote);
+    let first = contact("eth1", "198.51.100.7", None);
+    let begun = bench.linker.begin(&first, None, None, Vec::new());
+    begun.await.unwrap();
+    bench.made();
+    assert_eq!(bench.linker.taken(), [("eth1".to_owned(), String::new())]);
+    bench.lost(FIRST_PATH).await;
+    assert!(bench.linker.taken().is_empty());
+    assert_eq!(bench.replan().await.len(), 1);
+}
+
 #[tokio::test]
 async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_again() {
     let (local, remote) = cable();
@@ -296,7 +338,7 @@ async fn all_pairs_of_many_bare_cables_are_asked_at_not_only_the_first_64() {
     let mut bench = LinkerHarness::new(local, remote);
     bench.linker.probe();
     while let Some((candidate, _)) = bench.linker.probes.next().await {
-        bench.linker.on_probed(candidate, false);
+        bench.linker.on_probed(candidate, Err(Obstacle::Silence));
     }
     let pairing = bench.linker.planner.pairing();
     let states = pairing

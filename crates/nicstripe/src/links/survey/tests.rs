@@ -242,7 +242,7 @@ fn interfaces_that_no_cable_joins_are_no_failure() {
         ],
     );
     scene.link(0, "eth1", "enp1", Some(true));
-    scene.fail("eth2", "enp2", Failure::Unreachable);
+    scene.fail("eth2", "enp2", Failure::Unreachable(Obstacle::Silence));
     let survey = scene.survey();
     assert_eq!(survey.unused.len(), 2);
     assert!(

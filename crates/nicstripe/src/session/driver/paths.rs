@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::{PathId, PathLoss, PathState};
+use nicstripe_proto::{PathId, PathLoss, PathState, pairing::Obstacle};
 use tracing::field::display;
 
 use super::{Driver, MOST_BREACHES};
 use crate::{
     report::{
-        error::Error,
+        error::{Error, obstacle_to},
         event::{Event, LinkState},
     },
     session::{
@@ -182,7 +182,11 @@ impl Driver {
                 self.report_link(path, state);
             }
             self.session.handle_path_lost(path, loss, now);
-            self.plan(LinkNews::Lost { path, why: reason });
+            self.plan(LinkNews::Lost {
+                path,
+                why: reason,
+                obstacle: obstacle_of(&error),
+            });
         }
     }
 
@@ -269,6 +273,7 @@ impl Driver {
         self.plan(LinkNews::Lost {
             path,
             why: loss_text(loss).into(),
+            obstacle: Obstacle::Silence,
         });
     }
 
@@ -373,6 +378,13 @@ fn log_link(peer: &str, connection: &PathConnection, state: &LinkState) {
     };
     let why = why.map(|why| display(logged(why).to_string()));
     tracing::info!(peer, %interface, %remote, state, why, "link");
+}
+
+fn obstacle_of(error: &Error) -> Obstacle {
+    match error {
+        Error::Connect { source, .. } => obstacle_to(source),
+        _ => Obstacle::Silence,
+    }
 }
 
 /// Returns true if a connection attempt failed without any answer from the peer.
