@@ -205,10 +205,7 @@ fn what_stands_against_a_second_cable_is_told_apart() {
         "here eth2: rejected by a filter of the peer or on the way"
     );
     let hosts = Hosts::in_lab(lab().build().unwrap(), Rights::None, Rights::None);
-    hosts
-        .lab
-        .drop_silently(1, Direction::AToB)
-        .unwrap();
+    hosts.lab.drop_silently(1, Direction::AToB).unwrap();
     assert_eq!(reason(&hosts), "here eth2: no answer");
 }
 

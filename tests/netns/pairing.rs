@@ -12,6 +12,7 @@ use crate::hosts::{MIB, Rights, side};
 pub(crate) const TESTS: &[Test] = tests![
     two_commands_and_a_code_suffice_on_cables_without_addresses,
     with_a_second_machine_that_answers_on_one_of_two_cables_nobody_is_trusted,
+    without_ipv6_the_hint_names_the_way_by_host_which_works,
     one_copy_by_code_takes_every_cable_and_outlives_that_of_the_code,
 ];
 
@@ -51,6 +52,19 @@ fn two_commands_and_a_code_suffice_on_cables_without_addresses() {
     let links = report["links"].as_array().unwrap();
     assert_eq!(links.len(), 2, "{report:#}");
     daemon.kill();
+}
+
+fn without_ipv6_the_hint_names_the_way_by_host_which_works() {
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200); 2])
+        .without_ipv6();
+    let (here, there, lab) = sides(lab.build().unwrap());
+    let (waiting, code) = shown_by(&there, &["pair", "--name", "laptop"]);
+    let refused = here.run(["pair", &code, "--name", "nas"]).expect(10);
+    refused.hint(&["pair HOST CODE"]);
+    let host = lab.address(Host::B, 0).to_string();
+    here.run(["pair", &host, &code, "--name", "nas"]).expect(0);
+    waiting.finish().expect(0);
 }
 
 fn with_a_second_machine_that_answers_on_one_of_two_cables_nobody_is_trusted() {

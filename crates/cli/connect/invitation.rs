@@ -7,10 +7,10 @@ use nicstripe::invitation::{
     Code, CodeError, INVITATION_PORT, Invitation, InvitationError, InvitationOptions, JoinOptions,
     LONGEST_INVITATION, Purpose,
 };
-use nicstripe::trust::Identity;
+use nicstripe::{Error, trust::Identity};
 
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{CommandError, Failure, Fault, exit::Exit},
     output::terminal::Terminal,
     places,
     text::{
@@ -159,13 +159,7 @@ impl CommandError for InvitationError {
     }
 
     fn hint(&self, invocation: &Invocation) -> Option<String> {
-        let (takes, shows) = match invocation.is_of("send") || invocation.is_of("receive") {
-            true => (
-                "nicstripe send --host HOST FILE... CODE",
-                "nicstripe receive",
-            ),
-            false => ("nicstripe pair HOST CODE", "nicstripe pair"),
-        };
+        let (takes, shows) = commands(invocation);
         match self {
             Self::Nobody { .. } => Some(format!(
                 "check that `{shows}` still waits there and that UDP and TCP port {INVITATION_PORT} are open in its firewall; without a common cable: {takes}"
@@ -190,9 +184,30 @@ impl CommandError for InvitationError {
     }
 }
 
-/// Returns the failure of an invitation. One of the library keeps its own exit code and hint.
+/// Returns the command that takes a code by the name of the other machine, and the one that shows it.
+fn commands(invocation: &Invocation) -> (&'static str, &'static str) {
+    match invocation.is_of("send") || invocation.is_of("receive") {
+        true => (
+            "nicstripe send --host HOST FILE... CODE",
+            "nicstripe receive",
+        ),
+        false => ("nicstripe pair HOST CODE", "nicstripe pair"),
+    }
+}
+
+/// Returns the failure of an invitation. One of the library keeps its own exit code and hint, but for
+/// a search that needs IPv6.
 pub(crate) fn failed(error: InvitationError) -> Failure {
     match error {
+        InvitationError::System(error @ Error::NoInterface { .. }) => {
+            let (takes, _) = commands(&Invocation::of_this_process());
+            let hint = format!(
+                "a code alone is searched by IPv6 link-local addresses: plug in a cable, or name the other machine: {takes}"
+            );
+            Fault::new(Exit::NoLink, error.to_string())
+                .with_hint(hint)
+                .into()
+        }
         InvitationError::System(error) => error.into(),
         error => error.into(),
     }
