@@ -18,6 +18,8 @@ mod packages;
 #[cfg(target_os = "linux")]
 mod recipes;
 #[cfg(target_os = "linux")]
+mod rsync_suite;
+#[cfg(target_os = "linux")]
 mod service;
 #[cfg(target_os = "linux")]
 mod terminal;
@@ -48,6 +50,7 @@ fn trials() -> Vec<Trial> {
         (odd_disks::TESTS, odd_disks::obstacle),
         (packages::TESTS, packages::obstacle),
         (recipes::TESTS, none),
+        (rsync_suite::TESTS, none),
         (service::TESTS, none),
         (terminal::TESTS, terminal::obstacle),
         (threads::TESTS, none),
