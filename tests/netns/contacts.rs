@@ -26,6 +26,7 @@ pub(crate) const TESTS_WITH_IP: &[Test] = tests![
     an_address_that_no_interface_shares_fails_at_once_and_says_why,
     a_filter_on_the_way_is_told_apart_from_silence,
     what_stands_against_a_second_cable_is_told_apart,
+    an_address_of_both_machines_is_named_as_the_reason,
 ];
 
 /// Maximum time until the first data of a copy. The connection timeout is longer than this, because
@@ -207,6 +208,41 @@ fn what_stands_against_a_second_cable_is_told_apart() {
     let hosts = Hosts::in_lab(lab().build().unwrap(), Rights::None, Rights::None);
     hosts.lab.drop_silently(1, Direction::AToB).unwrap();
     assert_eq!(reason(&hosts), "here eth2: no answer");
+}
+
+/// Both cards of a cable have one MAC address, as those of copied virtual machines.
+fn an_address_of_both_machines_is_named_as_the_reason() {
+    let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]);
+    let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::None, Rights::None);
+    let name = "net/ipv6/conf/eth2/accept_dad";
+    // The second one to come up finds the address in use.
+    for host in [Host::B, Host::A] {
+        ip(&hosts.lab, host, "link set eth2 down");
+        ip(&hosts.lab, host, "link set eth2 address 02:00:5e:00:00:07");
+        hosts.lab.set_sysctl(host, name, "1").unwrap();
+        ip(&hosts.lab, host, "link set eth2 up");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(4)
+            && hosts.lab.link_local(host, 1).unwrap().is_none()
+        {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let begun = Instant::now();
+    let port = hosts.daemon.port.to_string();
+    let mut found = false;
+    while !found {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "no duplicate is told"
+        );
+        let outcome = hosts.client.run(["links", "-P", &port, "b"]).expect(0);
+        found = outcome.stdout.contains(
+            "here eth2: no address: another machine on its cable has fe80::5eff:fe00:7 too; give one of both another MAC address",
+        );
+    }
+    let outcome = hosts.client.run(["doctor"]);
+    assert!(outcome.stdout.contains("rule 47"), "{outcome}");
 }
 
 /// The peer's kernel rejects connections by ICMP, as a firewall with a `reject` rule does.

@@ -214,6 +214,9 @@ impl Aliases {
         for address in &mut interface.addresses {
             address.ip = self.address(*address);
         }
+        for address in &mut interface.duplicates {
+            *address = self.known_address(*address);
+        }
     }
 
     fn replace_in_report(&mut self, report: &mut BenchReport) {

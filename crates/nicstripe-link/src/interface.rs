@@ -61,6 +61,9 @@ pub struct Interface {
     /// Usable addresses of the interface. Tentative, deprecated and duplicate IPv6 addresses are
     /// omitted.
     pub addresses: Vec<InterfaceAddress>,
+    /// IPv6 addresses that duplicate address detection found at another machine (RFC 4862, section
+    /// 5.4). The kernel does not use them.
+    pub duplicates: Vec<IpAddr>,
     /// Negotiated line rate. `None` if unknown: many virtual interfaces have no rate, or report an
     /// arbitrary one, which is ignored.
     pub speed: Option<LineRate>,
@@ -95,6 +98,7 @@ impl Interface {
             master: None,
             lower: None,
             addresses: Vec::new(),
+            duplicates: Vec::new(),
             speed: None,
             egress_limit: None,
             bond: None,
@@ -137,7 +141,10 @@ impl Interface {
             return Err(LeftOut::NoCarrier);
         }
         if self.addresses.is_empty() {
-            return Err(LeftOut::NoAddress);
+            return Err(match self.duplicates.first() {
+                Some(address) => LeftOut::Duplicate(*address),
+                None => LeftOut::NoAddress,
+            });
         }
         Ok(())
     }
@@ -289,6 +296,9 @@ pub enum LeftOut {
     /// Interface without an IPv4 or IPv6 address, even a link-local one.
     #[error("no address")]
     NoAddress,
+    /// Interface whose only address belongs to another machine as well.
+    #[error("no address: another machine on its cable has {0} too")]
+    Duplicate(IpAddr),
 }
 
 /// Maximum depth of stacked bridges; the kernel allows eight (`MAX_NEST_DEV`).

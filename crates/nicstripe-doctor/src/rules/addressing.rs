@@ -464,6 +464,50 @@ pub(super) const FIREWALL: Rule = Rule {
     },
 };
 
+pub(super) const DUPLICATE: Rule = Rule {
+    id: 47,
+    title: "Address of two machines",
+    needs: Needs::Machine,
+    reads: "IPv6 addresses that failed duplicate address detection",
+    threshold: "any",
+    source: "RFC 4862, section 5.4; ip-address(8): dadfailed",
+    meaning: "Another machine on the cable has the same IPv6 address, mostly because both have one MAC address: copied virtual machines and replaced boards. The kernel does not use the address, and without another one the cable carries nothing.",
+    story: "",
+    lookalike: "an interface without any address (rule 13)",
+    silences: &[],
+    judge: |case| {
+        each(case.interfaces(), |place| {
+            let Some(address) = place.interface.duplicates.first() else {
+                return Some(Seen::Fine);
+            };
+            let is_only = place.interface.addresses.is_empty();
+            let severity = if is_only {
+                Severity::Bad
+            } else {
+                Severity::Warning
+            };
+            let sentence = format!(
+                "another machine on the cable of {} has its address {address} too",
+                place.label(case)
+            );
+            Some(
+                Finding::new(severity, sentence)
+                    .about(&place)
+                    .proof(format!("address {address}"), "dadfailed", "ip -6 address")
+                    .advise("Give the card of one of the two machines another MAC address, and take it down and up again")
+                    .run(
+                        place.side,
+                        place.line("ip link set dev {} down && ip link set dev {} up",
+                            &[&place.interface.name],
+                        ),
+                        None,
+                    )
+                    .into(),
+            )
+        })
+    },
+};
+
 impl Place<'_> {
     /// Returns the interface's name for sentences.
     pub(super) fn label(&self, case: &Case) -> String {

@@ -60,6 +60,7 @@ pub static RULES: &[Rule] = &[
     machine::ENDS_DIFFER,
     link::UNPLUGGED,
     settings::CACHED_METRICS,
+    addressing::DUPLICATE,
 ];
 
 /// Formats a line rate in the unit of its name: `100 Mb/s`.

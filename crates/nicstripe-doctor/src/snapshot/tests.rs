@@ -53,7 +53,12 @@ fn the_diagnosis_is_the_same_under_other_names() {
     let (own, other) = (examine(&case, &[]), examine(&plain.into_case(None), &[]));
     assert_eq!(
         told(&own.findings),
-        [(15, Severity::Bad), (11, Severity::Note)]
+        [
+            (15, Severity::Bad),
+            (47, Severity::Warning),
+            (47, Severity::Warning),
+            (11, Severity::Note)
+        ]
     );
     assert_eq!(told(&own.findings), told(&other.findings));
     assert_eq!(own.clean, other.clean);
@@ -92,6 +97,7 @@ fn secret_case() -> Case {
                     ip: "2001:db8:5ec::7".parse().unwrap(),
                     prefix_len: 64,
                 }],
+                duplicates: vec!["2001:db8:5ec::8".parse().unwrap()],
                 ..InterfaceFacts::default()
             });
         }

@@ -72,6 +72,7 @@ fn bound_interface(facts: &mut InterfaceFacts) {
     texts.into_iter().for_each(bound_text);
     facts.offloads.as_mut().map(bound_texts);
     facts.addresses.truncate(MOST_ADDRESSES);
+    facts.duplicates.truncate(MOST_ADDRESSES);
     facts.modes.as_mut().map(bound_modes);
     bound_map(&mut facts.statistics);
     facts.bus.truncate(MOST_HOPS);

@@ -45,6 +45,9 @@ pub struct InterfaceFacts {
     /// Addresses of the interface.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<AddressFacts>,
+    /// IPv6 addresses that another machine on the cable has too, so that the kernel does not use them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub duplicates: Vec<IpAddr>,
     /// Name of the bridge or bond that has the interface as a port.
     pub master: Option<String>,
     /// Name of the interface below a VLAN or macvlan.

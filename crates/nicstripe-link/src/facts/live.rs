@@ -279,6 +279,7 @@ fn facts_of(interface: &Interface, all: &[Interface]) -> InterfaceFacts {
         carrier: Some(interface.carrier),
         mac: interface.mac.map(|mac| mac.to_string()),
         addresses: addresses.collect(),
+        duplicates: interface.duplicates.clone(),
         master: name_of(interface.master),
         lower: name_of(interface.lower),
         speed_mbps: speed.and_then(|rate| u32::try_from(rate.0 / 1_000_000).ok()),

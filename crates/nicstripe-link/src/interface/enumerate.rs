@@ -43,6 +43,10 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
             found.interface == interface.index && found.usability == Usability::Usable
         });
         interface.addresses = own.map(|found| found.address).collect();
+        let twice = addresses.iter().filter(|found| {
+            found.interface == interface.index && found.usability == Usability::Duplicate
+        });
+        interface.duplicates = twice.map(|found| found.address.ip).collect();
         let limit = limits.iter().find(|(index, _)| *index == interface.index);
         interface.egress_limit = limit.map(|(_, limit)| *limit);
     }
@@ -354,8 +358,10 @@ pub(crate) enum Usability {
     /// Tentative IPv6 address: duplicate address detection is in progress.
     NotYet,
     Usable,
-    /// Deprecated IPv6 address, or one that duplicate address detection rejected.
+    /// Deprecated IPv6 address.
     NoMore,
+    /// IPv6 address that duplicate address detection found at another machine.
+    Duplicate,
 }
 
 impl AddressMessage {
@@ -392,7 +398,9 @@ impl AddressMessage {
 fn usability(ip: IpAddr, flags: u32) -> Usability {
     if ip.is_ipv4() {
         Usability::Usable
-    } else if flags & (libc::IFA_F_DADFAILED | libc::IFA_F_DEPRECATED) != 0 {
+    } else if flags & libc::IFA_F_DADFAILED != 0 {
+        Usability::Duplicate
+    } else if flags & libc::IFA_F_DEPRECATED != 0 {
         Usability::NoMore
     } else if flags & libc::IFA_F_TENTATIVE != 0 && flags & libc::IFA_F_OPTIMISTIC == 0 {
         Usability::NotYet
@@ -592,7 +600,7 @@ mod tests {
         );
         assert_eq!(
             usability(v6, libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED),
-            Usability::NoMore
+            Usability::Duplicate
         );
         assert_eq!(usability(v6, libc::IFA_F_DEPRECATED), Usability::NoMore);
         assert_eq!(

@@ -202,7 +202,9 @@ impl Table {
                 let changed = match usability {
                     Usability::NotYet => false,
                     Usability::Usable => self.addresses.insert((index, address)),
-                    Usability::NoMore => self.addresses.remove(&(index, address)),
+                    Usability::NoMore | Usability::Duplicate => {
+                        self.addresses.remove(&(index, address))
+                    }
                 };
                 let usable = usability == Usability::Usable;
                 changed

@@ -65,7 +65,7 @@ fn idle(interface: &Interface, all: &[Interface]) -> Option<Idle> {
     match interface.candidate(all).err()? {
         LeftOut::Down => Some(Idle::Down),
         LeftOut::NoCarrier => Some(Idle::NoCarrier),
-        LeftOut::NoAddress => Some(Idle::NoAddress),
+        LeftOut::NoAddress | LeftOut::Duplicate(_) => Some(Idle::NoAddress),
         _ => None,
     }
 }

@@ -202,6 +202,7 @@ fn unused(
     let is_automatic = known.config.settings.is_automatic();
     let why = match why {
         _ if !is_automatic => "other interfaces were named".to_owned(),
+        _ if let Some(address) = duplicate(&interface, known).filter(|_| !is_peers) => address,
         _ if let Some(idle) = idle => idle_text(idle, &interface, is_peers),
         LeftOut::SharesCable(with) => format!("shares the cable of {with}, which is used"),
         _ if !texts.is_empty() => texts.join("; "),
@@ -235,6 +236,14 @@ fn unused(
         );
     }
     Some(unused)
+}
+
+/// Returns the reason of an own interface whose only address another machine has too.
+fn duplicate(interface: &str, known: &Known<'_>) -> Option<String> {
+    let interface = local::find(known.interfaces, interface)?;
+    let why = interface.usable().err()?;
+    matches!(why, nicstripe_link::LeftOut::Duplicate(_))
+        .then(|| format!("{why}; give one of both another MAC address"))
 }
 
 fn failed(candidate: &Candidate, failure: &Failure) -> FailedLink {

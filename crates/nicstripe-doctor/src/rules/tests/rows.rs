@@ -157,6 +157,8 @@ pub(super) const ROWS: &[Row] = &[
     (44, "other kernels", |case| peer(case).facts.host.kernel = Some("5.15.0".into()), "44:info"),
     (44, "a kernel that is not known", |case| peer(case).facts.host.kernel = None, ""),
 
+    (47, "an address that another machine has too", |case| card(case, 0).duplicates = vec!["fe80::1".parse().unwrap()], "47:warning"),
+    (47, "no other address", |case| { card(case, 0).duplicates = vec!["fe80::1".parse().unwrap()]; card(case, 0).addresses.clear() }, "47:bad"),
     (46, "cached destinations", |case| case.here.facts.cached_destinations = Some(3), "46:info"),
 ];
 
