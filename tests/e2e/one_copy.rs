@@ -150,6 +150,24 @@ fn a_copy_whose_sender_was_killed_resumes_with_a_new_code() {
 }
 
 #[test]
+fn a_directory_without_room_is_told_before_the_question_and_one_that_takes_no_file_before_the_code()
+{
+    let (from, to) = (Side::here(), Side::here());
+    let refused = to.run(["receive", "/proc"]).expect(11);
+    refused.error(&["cannot write", "/proc"]);
+    // A hole, which is larger than any disk of a test.
+    let large = std::fs::File::create(from.path("a")).unwrap();
+    large.set_len(7 << 40).unwrap();
+    let receiver = Receiver::start(&to, &[]);
+    let sending = receiver.send(&from, &["a"]);
+    receiver.process.await_stderr(" free, 7.00 TiB are offered");
+    receiver.process.await_stderr("[y/N]");
+    drop(receiver.answer);
+    receiver.process.finish().expect(5);
+    sending.finish().expect(5);
+}
+
+#[test]
 fn a_receiver_that_ends_ends_the_sender() {
     let (from, to) = (Side::here(), Side::here());
     from.write("a", content(24 << 20));

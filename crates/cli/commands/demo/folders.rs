@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::failed;
 use crate::{
     failure::{Fault, exit::Exit},
-    process::proc_bytes,
+    process::{free_bytes, proc_bytes},
     text::quantity::Size,
 };
 
@@ -120,14 +120,14 @@ fn is_left_over(entry: &DirEntry) -> bool {
 fn parent_for(room: u64) -> Result<PathBuf, Fault> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
-    if free_in(memory).is_some_and(|free| free >= needed)
+    if free_bytes(memory).is_some_and(|free| free >= needed)
         && proc_bytes("/proc/meminfo", "MemAvailable:")
             .is_some_and(|free| free >= needed + SPARE_MEMORY)
     {
         return Ok(memory.to_owned());
     }
     let path = env::temp_dir();
-    match free_in(&path) {
+    match free_bytes(&path) {
         Some(free) if free < needed => Err(Fault::new(
             Exit::Failed,
             format!(
@@ -139,11 +139,6 @@ fn parent_for(room: u64) -> Result<PathBuf, Fault> {
         )),
         _ => Ok(path),
     }
-}
-
-fn free_in(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
 /// Mount point of Linux's in-memory file system.

@@ -1,6 +1,7 @@
 //! `nicstripe receive`: takes one copy of a machine that runs `nicstripe send`.
 
 mod question;
+mod room;
 
 use std::{
     cell::Cell,
@@ -22,7 +23,10 @@ use nicstripe::{
     trust::{Access, Identity, PeerOptions},
 };
 
-use self::question::{Question, is_taken};
+use self::{
+    question::{Question, is_taken},
+    room::{Room, takes_a_file},
+};
 use super::one_client::{bound, port_of, serve};
 use crate::{
     connect::{
@@ -81,10 +85,12 @@ impl Receive {
         let path = self.dir.clone().unwrap_or_else(|| ".".into());
         let failed = Failure::writing(&path);
         let dir = fs::canonicalize(&path).map_err(failed)?;
-        match dir.is_dir() {
-            true => Ok(dir),
-            false => Err(failed(io::ErrorKind::NotADirectory.into())),
+        if !dir.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
+        // Before a code is spent.
+        takes_a_file(&dir).map_err(failed)?;
+        Ok(dir)
     }
 
     /// Shows a code, waits for the sender, and asks the user.
@@ -128,6 +134,9 @@ impl Receive {
         ));
         let question = Question::of(&offered.items, dir);
         question.list(terminal);
+        if let Some(shortage) = Room::of(&offered.items, dir).shortage() {
+            terminal.warning(&shortage.to_string());
+        }
         if self.yes {
             return Ok((paired, offered));
         }
@@ -171,6 +180,7 @@ impl Receive {
             home: dir,
             homes: &[],
         };
+        let room = Room::of(&items, dir);
         let is_new = |item: &Item| fs::symlink_metadata(path_of(item, dir)).is_err();
         let are_new = items.iter().all(is_new);
         let mut consent = paired.accept(&called, &serving).await.map_err(failed)?;
@@ -197,6 +207,11 @@ impl Receive {
                     stop,
                     resumable: true,
                 })
+            }
+            (None, false) if let Some(why) = room.obstacle() => {
+                let hint =
+                    format!("make room, or receive into another directory: {WITH_A_NEW_CODE}");
+                Err(Fault::new(Exit::Files, why).with_hint(hint).into())
             }
             (None, false) => {
                 let text = format!("{from} has gone before it said that all is sent");
