@@ -140,6 +140,11 @@ const FISH: &str = r#"
 function __nicstripe_peers
     nicstripe trust list --names 2>/dev/null
 end
+function __nicstripe_is_remote
+    string match -qr '^[^/]*:' -- (commandline -ct)
+end
+# The files here are not those of the peer. fish offers them for what follows a colon.
+complete -c nicstripe -n __nicstripe_is_remote -f
 # fish quotes what it inserts.
 function __nicstripe_places
     set -l word (commandline -ct)
