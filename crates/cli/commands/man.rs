@@ -350,12 +350,12 @@ mod tests {
 
     #[test]
     fn a_synopsis_names_the_values_of_options() {
-        let page = |name| {
+        let page = |name: &str| {
             let mut pages = all().into_iter();
             let command = pages.find(|command| command.get_name() == name).unwrap();
             String::from_utf8(rendered(command).unwrap()).unwrap()
         };
-        let synopsis = |name| {
+        let synopsis = |name: &str| {
             let page = page(name);
             let (_, rest) = page.split_once(SYNOPSIS).unwrap();
             rest.lines()
