@@ -54,7 +54,8 @@ impl Links {
         }
         match found? {
             Found::Here(interfaces) => print_here(&interfaces),
-            Found::Survey(host, peer, survey) => {
+            Found::Survey(found) => {
+                let (host, peer, survey) = *found;
                 let port = self.links.port(host.port);
                 print_survey(&host.to_string(), port, &peer, &survey)
             }
@@ -68,7 +69,7 @@ impl Links {
             return Ok(Found::Here(local_interfaces()?));
         };
         let (peer, survey) = runtime::run(self.look(&host))?;
-        Ok(Found::Survey(host, peer, survey))
+        Ok(Found::Survey(Box::new((host, peer, survey))))
     }
 
     async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
@@ -83,7 +84,7 @@ impl Links {
 /// Interfaces of this machine, or the links to another.
 enum Found {
     Here(Vec<LocalInterface>),
-    Survey(Place, Peer, LinkSurvey),
+    Survey(Box<(Place, Peer, LinkSurvey)>),
 }
 
 /// Key of the peer at the other end of the links, and its name in the peers file.
@@ -228,13 +229,16 @@ fn addresses(interface: &LocalInterface) -> Vec<String> {
 fn document(found: &Found) -> Object {
     match found {
         Found::Here(interfaces) => Object::default().list("interfaces", interfaces, of_interface),
-        Found::Survey(host, (key, name), survey) => Object::default()
-            .with("host", host.to_string())
-            .with("peer_key", key.to_string())
-            .with("peer_name", name)
-            .with("theory_bps", bps(survey.expected))
-            .list("links", &survey.links, of_link)
-            .list("unused", &survey.unused, of_unused),
+        Found::Survey(found) => {
+            let (host, (key, name), survey) = &**found;
+            Object::default()
+                .with("host", host.to_string())
+                .with("peer_key", key.to_string())
+                .with("peer_name", name)
+                .with("theory_bps", bps(survey.expected))
+                .list("links", &survey.links, of_link)
+                .list("unused", &survey.unused, of_unused)
+        }
     }
 }
 
