@@ -43,6 +43,8 @@ fn a_fault_is_named_with_proof_cure_and_undo_and_ends_with_42() {
     let document = doctor(&["--from", &file, "--json"]).expect(42);
     let document = document.document_of("doctor");
     assert_eq!(rules(&document, "findings"), [31]);
+    assert_eq!(document["ok"], false);
+    assert_eq!(text(&document, "error"), "1 fault found");
     let clean = doctor(&["--from", &file, "--rule", "3", "--json"]).expect(0);
     assert_eq!(clean.document_of("doctor")["clean"], serde_json::json!([3]));
 }
@@ -159,6 +161,17 @@ fn mistakes_are_named() {
                 outcome.stderr
             );
         }
+        // An error of the command line itself prints no document.
+        if code == 2 && words[0] != "--from" {
+            continue;
+        }
+        let outcome = side.run([&["doctor", "--json"], words].concat());
+        let document = outcome.expect(code).document_of("doctor");
+        assert_eq!(document["exit_code"], code);
+        assert!(
+            text(&document, "error").contains(parts[0]) && document.get("findings").is_none(),
+            "{document:#}"
+        );
     }
 }
 

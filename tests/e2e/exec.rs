@@ -2,9 +2,13 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::OsStr,
     fs::{self, Permissions},
     io::Read as _,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    },
     path::Path,
     process::{Child, Stdio},
     thread,
@@ -146,6 +150,7 @@ fn the_command_in_the_hint_of_a_refused_one_permits_it() {
 #[test]
 fn the_options_that_programs_give_to_ssh_are_taken() {
     let stage = Stage::new("exec=true");
+    let port = stage.daemon.port.to_string();
     let flags = [
         "exec",
         "-xaTqv",
@@ -160,7 +165,31 @@ fn the_options_that_programs_give_to_ssh_are_taken() {
         (&["-s", "127.0.0.1", "shell"], 2),
         (&["-s", "127.0.0.1", "sftp", "x"], 2),
         // git asks so if a program is ssh.
-        (&["-G", "127.0.0.1", "true"], 2),
+        (&["-G", "127.0.0.1"], 0),
+        (
+            &[
+                "-12kntTq",
+                "-i",
+                "key",
+                "-Fnone",
+                "-c",
+                "aes",
+                "-m",
+                "x",
+                "-S",
+                "none",
+                "-e~",
+                "127.0.0.1",
+                "true",
+            ],
+            0,
+        ),
+        // unison, sshfs and lftp give options behind the host.
+        (&["127.0.0.1", "-e", "none", "true"], 0),
+        (&["127.0.0.1", "-xtq", "-l", "", "--", "true"], 2),
+        (&["127.0.0.1", "-s", "sftp"], 5),
+        (&["127.0.0.1", "-p"], 2),
+        (&["127.0.0.1", "-p", "x", "true"], 2),
     ] {
         let arguments = stage.connected(&[&flags, words].concat());
         let outcome = stage.client.run(arguments).expect(code);
@@ -170,10 +199,52 @@ fn the_options_that_programs_give_to_ssh_are_taken() {
             "{outcome}"
         );
     }
-    let port = stage.daemon.port.to_string();
+    let asked = stage.client.run(["exec", "-G", "-p", &port, "nas"]);
+    assert_eq!(asked.expect(0).stdout, format!("host nas\nport {port}\n"));
     let link = "127.0.0.1=127.0.0.1";
     let words = ["exec", "-p", &port, "--link", link, "127.0.0.1", "true"];
     stage.client.run(words).expect(0);
+}
+
+#[test]
+fn words_of_any_bytes_are_passed_with_and_without_two_hyphens() {
+    let stage = Stage::new(r#"exec="printf %s *""#);
+    let name = OsStr::from_bytes(b"/srv/x-\xff \xc3\xa4");
+    let quoted = OsStr::from_bytes(b"'/srv/x-\xff \xc3\xa4'");
+    for words in [
+        ["--", "printf", "%s"].map(OsStr::new).to_vec(),
+        ["printf", "%s"].map(OsStr::new).to_vec(),
+    ] {
+        let word = if words.len() == 3 { name } else { quoted };
+        let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.args(stage.arguments(&[])).args(&words).arg(word);
+        let (outcome, output) = Process::spawn_fed(command, Vec::new()).finish_raw();
+        outcome.expect(0);
+        assert_eq!(output, name.as_bytes(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_command_line_in_one_word_is_told_how_to_be_split() {
+    for (rights, code) in [("exec=true", 5), ("exec=*", 127)] {
+        let stage = Stage::new(rights);
+        let (outcome, _) = stage.exec(&["--", "sh -c true"], Vec::new());
+        outcome.expect(code).hint(&["leave out --"]);
+    }
+}
+
+#[test]
+fn a_quiet_one_that_is_told_to_end_says_nothing() {
+    let stage = Stage::new(r#"exec="sh -c *""#);
+    for (option, lines) in [("-q", 0), ("-x", 1)] {
+        let words = stage.arguments(&["--", "sh", "-c", "echo up; exec sleep 1000"]);
+        let words = [&words[..1], &[option.to_owned()], &words[1..]].concat();
+        let process = stage.client.start(words);
+        process.await_stdout("up");
+        process.signal(Signal::TERM);
+        let outcome = process.finish().expect(143);
+        assert_eq!(outcome.stderr.lines().count(), lines, "{outcome}");
+    }
 }
 
 #[test]
@@ -201,6 +272,38 @@ fn what_goes_through_a_command_is_complete() {
         .exec(&["--", "sh", "-c", "exit 3"], content(64 * MIB))
         .0
         .expect(3);
+}
+
+/// One rule for all commands: MANUAL section 7.
+#[test]
+fn a_reader_that_has_gone_is_no_failure_and_another_error_names_the_stream() {
+    let stage = Stage::new(r#"exec="sh -c *""#);
+    let words = stage.arguments(&["--", "sh", "-c"]);
+    for (redirection, script, error) in [
+        ("| head -c 1 >&2", "seq 1000000", None),
+        ("2>&1 >/dev/null | head -c 1 >&2", "seq 1000000 >&2", None),
+        (
+            ">/dev/full",
+            "seq 1000000",
+            Some("cannot write standard output: No space"),
+        ),
+    ] {
+        let mut command = stage.client.command("/bin/sh");
+        let line = format!("{{ {{ \"$0\" \"$@\"; echo \"exit $?\" >&3; }} {redirection}; }} 3>&2");
+        command
+            .args(["-c", &line, env!("CARGO_BIN_EXE_nicstripe")])
+            .args(&words)
+            .arg(script)
+            .env("PATH", std::env::var_os("PATH").unwrap());
+        let outcome = Process::spawn(command).finish();
+        let code = if error.is_some() { "exit 11" } else { "exit 0" };
+        assert!(outcome.stderr.contains(code), "{redirection}: {outcome}");
+        let said = error.map(|text| outcome.stderr.contains(text));
+        assert!(
+            said.unwrap_or(!outcome.stderr.contains("error:")),
+            "{outcome}"
+        );
+    }
 }
 
 #[test]

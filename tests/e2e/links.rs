@@ -63,4 +63,15 @@ fn a_host_that_nobody_serves_is_an_error() {
         .run(["links", "--port", "1", "127.0.0.1"])
         .expect(10);
     outcome.error(&["cannot connect to 127.0.0.1:1"]);
+    let words = ["links", "--json", "--port", "1", "127.0.0.1"];
+    let document = Side::here().run(words).expect(10).document_of("links");
+    assert_eq!(
+        (&document["ok"], &document["exit_code"]),
+        (&false.into(), &10.into())
+    );
+    assert!(text(&document, "error").contains("cannot connect to 127.0.0.1:1"));
+    assert!(text(&document, "hint").contains("nicstripe serve"));
+    let words = ["links", "--json", "--exclude-link", "nosuch0"];
+    let document = Side::here().run(words).expect(2).document_of("links");
+    assert!(text(&document, "error").contains("nosuch0"), "{document:#}");
 }

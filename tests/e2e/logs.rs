@@ -139,6 +139,29 @@ fn serve(side: &Side, options: &[&str]) -> Process {
     side.start([&["serve", "--port", "0"], &LOOPBACK[..], options].concat())
 }
 
+#[test]
+fn a_quiet_daemon_prints_only_warnings_and_errors() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    client.write("source", b"bytes");
+    let port = Daemon::start(&Side::here(), &LOOPBACK).port.to_string();
+    let process = server.start([&["serve", "-q", "--port", &port], &LOOPBACK[..]].concat());
+    let copy = ["cp", "-P", &port, "source", "127.0.0.1:"];
+    let since = std::time::Instant::now();
+    while !client.run(copy).status.success() {
+        assert!(since.elapsed().as_secs() < 30, "it does not listen");
+    }
+    process.signal(Signal::USR1);
+    process.await_stderr("session");
+    process.signal(Signal::TERM);
+    let printed = process.finish().expect(143).stderr;
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    let lonely = Side::here();
+    let process = serve(&lonely, &["-q"]);
+    process.await_stderr("warning: no trusted peers yet");
+}
+
 /// Returns a log record without its quoted values.
 fn unquoted(record: &str) -> String {
     let (mut text, mut quoted, mut last) = (String::new(), false, ' ');

@@ -38,6 +38,23 @@ fn pair_started_by(script: &str) -> Pair {
     }
 }
 
+/// `nohup cargo test`, and `cargo test &` in a script.
+#[test]
+fn the_tests_do_not_depend_on_the_signals_that_their_starter_ignores() {
+    let mut command = Command::new("/bin/sh");
+    let script = "trap '' INT QUIT HUP; exec \"$0\" \"$@\"";
+    command
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "exec::a_command_ends_with_its_client_and_with_its_daemon",
+        ])
+        .arg("start::a_signal_that_was_ignored_at_the_start_stays_ignored");
+    let outcome = Process::spawn(command).finish().expect(0);
+    assert!(outcome.stdout.contains("passed; 0 failed"), "{outcome}");
+}
+
 #[test]
 fn a_file_above_the_daemons_limit_fails_alone() {
     // Blocks of 512 bytes: 4 MiB.

@@ -137,6 +137,17 @@ fn rsync_goes_both_ways() -> Completion {
     recipe.is_source(&recipe.pair.client.path("back"));
     recipe.run("rsync -as -e \"$exec\" src/ '127.0.0.1:odd  name/'");
     recipe.is_source(&recipe.pair.server.path("odd  name"));
+    // No shell expands a pattern; with -s rsync does.
+    recipe.run("rsync -as -e \"$exec\" '127.0.0.1:cop[x-z]/*' expanded/");
+    recipe.is_source(&recipe.pair.client.path("expanded"));
+    // A name that is not UTF-8.
+    recipe.run(
+        "odd=$(printf 'x-\\377')
+         cp -a src \"$odd\"
+         rsync -a -e \"$exec\" \"$odd\" 127.0.0.1:bytes/
+         rsync -a -e \"$exec\" \"127.0.0.1:bytes/$odd/\" bytes/",
+    );
+    recipe.is_source(&recipe.pair.client.path("bytes"));
     Completion::Completed
 }
 

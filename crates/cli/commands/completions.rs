@@ -116,7 +116,7 @@ _nicstripe_and_peers() {
     fi
     case "${COMP_WORDS[1]}" in
         cp|ls) end=":" ;;
-        bench|dial|exec|forward|links) ;;
+        bench|dial|doctor|exec|forward|links|status) ;;
         serve) [[ ${COMP_WORDS[2]} == restic && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
         trust) [[ ${COMP_WORDS[2]} == @(allow|remove|show) && ${COMP_CWORD} -gt 2 ]] || return ;;
         *) return ;;
@@ -140,6 +140,11 @@ const FISH: &str = r#"
 function __nicstripe_peers
     nicstripe trust list --names 2>/dev/null
 end
+function __nicstripe_is_remote
+    string match -qr '^[^/]*:' -- (commandline -ct)
+end
+# The files here are not those of the peer. fish offers them for what follows a colon.
+complete -c nicstripe -n __nicstripe_is_remote -f
 # fish quotes what it inserts.
 function __nicstripe_places
     set -l word (commandline -ct)
@@ -154,7 +159,7 @@ function __nicstripe_places
 end
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand ls" -f -a "(__nicstripe_places)" -d 'trusted machine'
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand cp" -a "(__nicstripe_places)" -d 'trusted machine'
-for sub in bench dial exec forward links
+for sub in bench dial doctor exec forward links status
     complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -f -a "(__nicstripe_peers)" -d 'trusted machine'
 end
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand serve; and __fish_seen_subcommand_from restic" -f -a "(__nicstripe_places)" -d 'trusted machine'
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn peers_are_offered_where_one_goes() {
         let zsh = script_of(Shell::Zsh);
-        assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 9, "{zsh}");
+        assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 10, "{zsh}");
         assert_eq!(zsh.matches(":_nicstripe_places'").count(), 3, "{zsh}");
         assert!(script_of(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
     }

@@ -12,7 +12,7 @@ use crate::{
     connect::{arguments::LinkArgs, place::Place, setup::Needs},
     failure::Failure,
     output::{
-        json::{Object, link_ends, link_state, print_document},
+        json::{Object, hinted_outcome, link_ends, link_state, print_document},
         logging, stdout,
         terminal::Terminal,
     },
@@ -44,22 +44,32 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let found = self.find(terminal);
+        if self.json {
+            let document = Object::default()
+                .with("schema", SCHEMA)
+                .and(hinted_outcome(found.as_ref().err()))
+                .and(found.as_ref().map_or_else(|_| Object::default(), document));
+            return print_document(&document).and(found.map(drop));
+        }
+        match found? {
+            Found::Here(interfaces) => print_here(&interfaces),
+            Found::Survey(found) => {
+                let (host, peer, survey) = *found;
+                let port = self.links.port(host.port);
+                print_survey(&host.to_string(), port, &peer, &survey)
+            }
+        }
+    }
+
+    fn find(&self, terminal: &Terminal) -> Result<Found, Failure> {
         logging::start(terminal)?;
         self.links.check()?;
         let Some(host) = self.host.clone() else {
-            let interfaces = local_interfaces()?;
-            return match self.json {
-                true => print_document(&document_of_here(&interfaces)),
-                false => print_here(&interfaces),
-            };
+            return Ok(Found::Here(local_interfaces()?));
         };
         let (peer, survey) = runtime::run(self.look(&host))?;
-        let port = self.links.port(host.port);
-        let host = host.to_string();
-        match self.json {
-            true => print_document(&document(&host, &peer, &survey)),
-            false => print_survey(&host, port, &peer, &survey),
-        }
+        Ok(Found::Survey(Box::new((host, peer, survey))))
     }
 
     async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
@@ -69,6 +79,12 @@ impl Links {
         connected.close().await;
         Ok((peer, survey))
     }
+}
+
+/// Interfaces of this machine, or the links to another.
+enum Found {
+    Here(Vec<LocalInterface>),
+    Survey(Box<(Place, Peer, LinkSurvey)>),
 }
 
 /// Key of the peer at the other end of the links, and its name in the peers file.
@@ -208,16 +224,22 @@ fn addresses(interface: &LocalInterface) -> Vec<String> {
     addresses.map(|(ip, len)| format!("{ip}/{len}")).collect()
 }
 
-/// Returns the document of `nicstripe links HOST`, described in `docs/schema/links.schema.json`.
-fn document(host: &str, (key, name): &Peer, survey: &LinkSurvey) -> Object {
-    Object::default()
-        .with("schema", SCHEMA)
-        .with("host", host)
-        .with("peer_key", key.to_string())
-        .with("peer_name", name)
-        .with("theory_bps", bps(survey.expected))
-        .list("links", &survey.links, of_link)
-        .list("unused", &survey.unused, of_unused)
+/// Returns the fields of the document of `nicstripe links`, described in
+/// `docs/schema/links.schema.json`.
+fn document(found: &Found) -> Object {
+    match found {
+        Found::Here(interfaces) => Object::default().list("interfaces", interfaces, of_interface),
+        Found::Survey(found) => {
+            let (host, (key, name), survey) = &**found;
+            Object::default()
+                .with("host", host.to_string())
+                .with("peer_key", key.to_string())
+                .with("peer_name", name)
+                .with("theory_bps", bps(survey.expected))
+                .list("links", &survey.links, of_link)
+                .list("unused", &survey.unused, of_unused)
+        }
+    }
 }
 
 fn of_link(link: &SurveyedLink) -> Object {
@@ -249,20 +271,15 @@ fn of_unused(unused: &UnusedInterface) -> Object {
         .with("failed", unused.failed)
 }
 
-fn document_of_here(interfaces: &[LocalInterface]) -> Object {
-    let of_interface = |interface: &LocalInterface| {
-        Object::default()
-            .with("interface", &interface.name)
-            .with("addresses", addresses(interface))
-            .with("mtu", interface.mtu)
-            .with("line_rate_bps", bps(interface.line_rate))
-            .with("is_link", interface.left_out.is_none())
-            .with("why", &interface.left_out)
-            .with("members", any(&interface.members))
-    };
+fn of_interface(interface: &LocalInterface) -> Object {
     Object::default()
-        .with("schema", SCHEMA)
-        .list("interfaces", interfaces, of_interface)
+        .with("interface", &interface.name)
+        .with("addresses", addresses(interface))
+        .with("mtu", interface.mtu)
+        .with("line_rate_bps", bps(interface.line_rate))
+        .with("is_link", interface.left_out.is_none())
+        .with("why", &interface.left_out)
+        .with("members", any(&interface.members))
 }
 
 fn bps(rate: Option<BitRate>) -> Option<u64> {

@@ -21,7 +21,7 @@ pub(crate) struct Man {
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 
-    /// Write all pages into this directory
+    /// Write all pages into this directory, which is created if it is missing
     #[arg(long, conflicts_with = "command")]
     dir: Option<PathBuf>,
 }
@@ -30,6 +30,7 @@ impl Man {
     pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
         let pages = pages(program);
         if let Some(dir) = self.dir {
+            fs::create_dir_all(&dir).map_err(Failure::writing(&dir))?;
             return pages.into_iter().try_for_each(|command| {
                 let path = dir.join(format!("{}.1", command.get_name()));
                 let written = rendered(command).and_then(|page| fs::write(&path, page));
@@ -93,12 +94,45 @@ fn rendered(command: Command) -> io::Result<Vec<u8>> {
         .after_help(Resettable::Reset)
         .after_long_help(Resettable::Reset);
     let mut page = Vec::new();
-    Page::new(command).title(title).render(&mut page)?;
+    Page::new(command.clone()).title(title).render(&mut page)?;
+    let mut page = with_values(&String::from_utf8_lossy(&page), &command).into_bytes();
     sections
         .iter()
         .for_each(|section| section.render(&mut page));
     Ok(page)
 }
+
+/// Adds the names of the options' values to the synopsis, from which `clap_mangen` leaves them out.
+fn with_values(page: &str, command: &Command) -> String {
+    let Some((before, rest)) = page.split_once(SYNOPSIS) else {
+        return page.to_owned();
+    };
+    let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+    let mut line = line.to_owned();
+    for option in command.get_arguments().filter(|one| !one.is_positional()) {
+        let name = match (option.get_long(), option.get_short()) {
+            (Some(long), _) => format!("\\-\\-{}", escaped(long)),
+            (None, Some(short)) => format!("\\-{short}"),
+            (None, None) => continue,
+        };
+        let values = match option.get_value_names() {
+            Some(names) if option.get_action().takes_values() => {
+                let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+                format!(" \\fI{}\\fR", escaped(&names.join(" ")))
+            }
+            _ => String::new(),
+        };
+        // An option without a long name has a blank there.
+        let ends = [format!("\\fB{name}\\fR"), format!("\\fB{name} \\fR")];
+        for end in &ends {
+            line = line.replace(end, &format!("\\fB{name}\\fR{values}"));
+        }
+    }
+    format!("{before}{SYNOPSIS}{line}\n{after}")
+}
+
+/// Heading of the synopsis in a page.
+const SYNOPSIS: &str = ".SH SYNOPSIS\n";
 
 /// Section of a help text: a heading and its lines.
 #[derive(Debug, PartialEq, Eq)]
@@ -312,6 +346,40 @@ mod tests {
 
     fn all() -> Vec<Command> {
         pages(crate::args::Args::command())
+    }
+
+    #[test]
+    fn a_synopsis_names_the_values_of_options() {
+        let page = |name: &str| {
+            let mut pages = all().into_iter();
+            let command = pages.find(|command| command.get_name() == name).unwrap();
+            String::from_utf8(rendered(command).unwrap()).unwrap()
+        };
+        let synopsis = |name: &str| {
+            let page = page(name);
+            let (_, rest) = page.split_once(SYNOPSIS).unwrap();
+            rest.lines()
+                .next()
+                .unwrap()
+                .replace("\\fB", "")
+                .replace("\\fI", "")
+                .replace("\\fR", "")
+        };
+        let exec = synopsis("nicstripe-exec");
+        for part in [
+            r"[\-l USER]",
+            r"[\-P|\-\-port PORT]",
+            r"[\-\-link LOCAL[=REMOTE][@RATE]]",
+            r"[\-x]...",
+            r"[\-4|\-\-ipv4]",
+        ] {
+            assert!(exec.contains(part), "{part}: {exec}");
+        }
+        assert!(synopsis("nicstripe-man").contains(r"[\-\-dir DIR]"));
+        for command in all() {
+            let of = synopsis(command.get_name());
+            assert!(!of.contains(" ]"), "{of}");
+        }
     }
 
     #[test]

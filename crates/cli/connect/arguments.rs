@@ -57,7 +57,12 @@ impl ConnectArgs {
         setup::connect(place, &self.links, &needs, adapt, setup::say).await
     }
 
-    #[cfg(test)]
+    /// Ignores the value of `-e` if it is the escape character of ssh, not a program.
+    pub(crate) fn ignore_escape_character(&mut self) {
+        self.links.ssh.ignore_escape_character();
+    }
+
+    /// Returns the daemon's TCP port: `-P` if given, otherwise the port in the URL, otherwise 7747.
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
         self.links.port(in_url)
     }

@@ -34,7 +34,7 @@ pub(crate) struct SshArgs {
         long = "rsh",
         value_name = "COMMAND",
         env = "NICSTRIPE_SSH",
-        default_value = "ssh",
+        default_value = SSH,
         hide_env_values = true
     )]
     rsh: String,
@@ -59,6 +59,17 @@ impl SshArgs {
         Ok((!words.is_empty()).then_some(words))
     }
 
+    /// Ignores the value of `-e` if it is the escape character of ssh: one character, `^` and one,
+    /// or `none`.
+    pub(super) fn ignore_escape_character(&mut self) {
+        let is_escape = |text: &str| {
+            text == "none" || matches!(text.trim_start_matches('^').chars().count(), 1)
+        };
+        if is_escape(&self.rsh) {
+            self.rsh = env::var("NICSTRIPE_SSH").unwrap_or_else(|_| SSH.to_owned());
+        }
+    }
+
     pub(super) fn is_there(&self) -> bool {
         let Ok(Some(words)) = self.words() else {
             return false;
@@ -68,6 +79,9 @@ impl SshArgs {
             || env::split_paths(&path).any(|folder| folder.join(&words[0]).is_file())
     }
 }
+
+/// Program that reaches USER@HOST.
+const SSH: &str = "ssh";
 
 /// Open ssh connection. Closing it ends the program at its other end.
 #[derive(Debug)]

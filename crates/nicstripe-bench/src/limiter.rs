@@ -463,21 +463,15 @@ fn cables(held: &[&LinkFinding]) -> String {
     let slow: Vec<String> = slow
         .map(|link| {
             format!(
-                "{} ({} at most)",
+                "{} carries {}",
                 link.name,
                 link.expected.unwrap_or_default()
             )
         })
         .collect();
-    let is = if slow.len() == 1 {
-        "is a slow line"
-    } else {
-        "are slow lines"
-    };
-    let slow = if slow.is_empty() {
-        String::new()
-    } else {
-        format!("; {} {is}", listed(&slow))
+    let slow = match slow.is_empty() {
+        true => String::new(),
+        false => format!("; {} at most", listed(&slow)),
     };
     format!("limited by the cables, at their full rate{slow}")
 }

@@ -109,6 +109,7 @@ mod kernel;
 mod lab;
 mod quota;
 mod rate;
+mod signals;
 mod spec;
 
 pub use crate::{
@@ -120,5 +121,6 @@ pub use crate::{
     lab::{Lab, builder::LabBuilder, fault::can_corrupt},
     quota::CpuQuota,
     rate::BitRate,
+    signals::take_ignored_signals,
     spec::{LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };

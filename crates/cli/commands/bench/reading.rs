@@ -5,7 +5,7 @@ use nicstripe::bench::{
     Phase, Run, Spread, SweepKind,
 };
 
-use super::unit::RateUnit;
+use super::unit::{RateUnit, milliseconds};
 use crate::text::shown;
 
 /// Bench report, with accessors for the values that the table, the page and the metrics print.
@@ -214,6 +214,19 @@ impl<'a> Reading<'a> {
         ))
     }
 
+    /// Returns the increase of the round trip under load in microseconds, as the mean over the
+    /// links. A percentage says little if the round trip of an idle link is some microseconds.
+    fn buffer_delay_us(self) -> Option<f64> {
+        let of_link = |link: &BenchLink| {
+            let loaded = self.rtt_loaded(Phase::Together, link)?;
+            let idle = link.rtt_idle?.min_us;
+            (idle > 0.0 && loaded > 0.0).then(|| (loaded - idle).max(0.0))
+        };
+        let delays: Vec<f64> = self.report.links.iter().filter_map(of_link).collect();
+        let count = delays.len() as f64;
+        (count > 0.0).then(|| delays.iter().sum::<f64>() / count)
+    }
+
     /// Returns the ratios of the summary as texts, each with an explanation if asked for.
     pub(crate) fn ratios(self, explained: bool) -> Vec<String> {
         let summary = &self.report.summary;
@@ -228,7 +241,8 @@ impl<'a> Reading<'a> {
             (summary.fairness).map(|fairness| format!("fairness {fairness:.3}")),
             (summary.tcp_efficiency_pct).map(|percent| format!("TCP efficiency {percent:.2} %")),
             (summary.transfer_time_ratio).map(|ratio| format!("transfer time ratio {ratio:.2}")),
-            (summary.buffer_delay_pct).map(|percent| format!("buffer delay {percent:.0} %")),
+            self.buffer_delay_us()
+                .map(|us| format!("buffer delay {} ms", milliseconds(us))),
             (summary.top_decile_bps).map(|bps| top(bps).trim_end().to_owned()),
         ];
         texts.into_iter().flatten().collect()

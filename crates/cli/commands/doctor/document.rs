@@ -2,15 +2,25 @@
 
 use nicstripe_doctor::{Case, Diagnosis, Finding, rule};
 
-use crate::output::json::Object;
+use crate::{
+    failure::Failure,
+    output::json::{Object, hinted_outcome},
+};
 
-pub(super) fn of(case: &Case, diagnosis: &Diagnosis) -> Object {
+/// Returns the document of what was examined, if anything was, and of the end of the command.
+pub(super) fn of(examined: Option<(&Case, &Diagnosis)>, failure: Option<&Failure>) -> Object {
+    Object::default()
+        .with("schema", SCHEMA)
+        .and(hinted_outcome(failure))
+        .and(examined.map_or_else(Object::default, |(case, diagnosis)| judged(case, diagnosis)))
+}
+
+fn judged(case: &Case, diagnosis: &Diagnosis) -> Object {
     let names = std::iter::once(&case.here).chain(&case.there);
     let names: Vec<&str> = names
         .map(|machine| machine.facts.host.name.as_deref().unwrap_or_default())
         .collect();
     Object::default()
-        .with("schema", SCHEMA)
         .with("machines", names)
         .with("measured", case.bench.is_some())
         .list("findings", &diagnosis.findings, finding)

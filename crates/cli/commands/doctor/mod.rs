@@ -15,7 +15,7 @@ mod snapshots;
 use std::path::PathBuf;
 
 use clap::Args;
-use nicstripe_doctor::{Snapshot, examine, rule};
+use nicstripe_doctor::{Case, Diagnosis, Snapshot, examine, rule};
 
 use crate::{
     commands::bench::arguments::parse_disk,
@@ -88,30 +88,52 @@ impl Doctor {
         if let Some(id) = self.explain {
             return explain::print(id);
         }
+        let (examined, result) = match self.examine(terminal) {
+            Ok((case, diagnosis)) => {
+                let result = outcome(&diagnosis);
+                (Some((case, diagnosis)), result)
+            }
+            Err(failure) => (None, Err(failure)),
+        };
+        if self.json && !self.show {
+            let examined = examined.as_ref();
+            let document = document::of(
+                examined.map(|(case, diagnosis)| (case, diagnosis)),
+                result.as_ref().err(),
+            );
+            return print_document(&document).and(result);
+        }
+        let Some((case, diagnosis)) = examined else {
+            return result;
+        };
+        if self.show {
+            return snapshots::show(&Snapshot::of(&case));
+        }
+        show::print(&case, &diagnosis, self.all || !self.rule.is_empty())?;
+        result
+    }
+
+    /// Gathers the facts, writes the snapshot if there is one to write, and judges them.
+    fn examine(&self, terminal: &Terminal) -> Result<(Case, Diagnosis), Failure> {
         logging::start(terminal)?;
         self.links.check()?;
         let case = match self.from.as_slice() {
-            [] => gather::case(&self, terminal)?,
+            [] => gather::case(self, terminal)?,
             files => snapshots::read(files)?,
         };
-        let snapshot = || Snapshot::of(&case);
         if let Some(path) = &self.snapshot {
-            snapshots::write(path, &snapshot())?;
-        }
-        if self.show {
-            return snapshots::show(&snapshot());
+            snapshots::write(path, &Snapshot::of(&case))?;
         }
         let diagnosis = examine(&case, &self.rule);
-        match self.json {
-            true => print_document(&document::of(&case, &diagnosis))?,
-            false => show::print(&case, &diagnosis, self.all || !self.rule.is_empty())?,
-        }
-        match diagnosis.findings.iter().filter(quote::is_fault).count() {
-            0 => Ok(()),
-            count => {
-                Err(Fault::new(Exit::Found, format!("{} found", counted(count, "fault"))).into())
-            }
-        }
+        Ok((case, diagnosis))
+    }
+}
+
+/// Returns the end of a command that found this.
+fn outcome(diagnosis: &Diagnosis) -> Result<(), Failure> {
+    match diagnosis.findings.iter().filter(quote::is_fault).count() {
+        0 => Ok(()),
+        count => Err(Fault::new(Exit::Found, format!("{} found", counted(count, "fault"))).into()),
     }
 }
 

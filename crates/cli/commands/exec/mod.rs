@@ -3,7 +3,11 @@
 pub(crate) mod executor;
 pub(crate) mod guard;
 
-use std::{ffi::OsString, os::unix::ffi::OsStringExt as _};
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+};
 
 use clap::{ArgAction, Args};
 use nicstripe::{Client, Error, FailCode, trust::ExecRule};
@@ -11,7 +15,7 @@ use nicstripe::{Client, Error, FailCode, trust::ExecRule};
 use crate::{
     connect::{arguments::ConnectArgs, place::Place, setup::Needs},
     failure::{CommandError, Failure, exit::Exit, hint::to_allow},
-    output::{logging, terminal::Terminal},
+    output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
     text::invocation::Invocation,
 };
@@ -33,13 +37,26 @@ pub(crate) struct Exec {
     #[arg(short = 'l', value_name = "USER")]
     login: Option<String>,
 
-    /// Ignored, for programs that start ssh
-    #[arg(short = 'o', value_name = "OPTION")]
-    ssh_options: Vec<String>,
+    /// Ignored, for programs that start ssh; -c, -F, -i, -m and -S too
+    #[arg(short = 'o', short_aliases = ['c', 'F', 'i', 'm', 'S'], value_name = "OPTION")]
+    ssh_options: Vec<OsString>,
 
-    /// Ignored like -o, and -a, -C, -q, -T, -v too
-    #[arg(short = 'x', short_aliases = ['a', 'C', 'q', 'T', 'v'], action = ArgAction::Count)]
+    /// Ignored like -o; -1, -2, -a, -C, -k, -n, -t, -T and -v too
+    #[arg(
+        short = 'x',
+        short_aliases = ['1', '2', 'a', 'C', 'k', 'n', 't', 'T', 'v'],
+        action = ArgAction::Count
+    )]
     ssh_flags: u8,
+
+    /// Print no error if a signal ends this process
+    #[arg(short = 'q', action = ArgAction::Count)]
+    quiet: u8,
+
+    /// Print the host and the port instead of running a command, for programs that ask if this is
+    /// ssh
+    #[arg(short = 'G')]
+    is_question: bool,
 
     /// The command is the name of a subsystem, as in ssh: sftp runs sftp-server there
     #[arg(short = 's')]
@@ -55,7 +72,7 @@ pub(crate) struct Exec {
     /// Command and its arguments
     #[arg(
         value_name = "COMMAND",
-        required = true,
+        required_unless_present = "is_question",
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
@@ -64,8 +81,12 @@ pub(crate) struct Exec {
 
 impl Exec {
     /// Runs the command. Ends with its exit status.
-    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
+        self.connect.ignore_escape_character();
+        if self.is_question {
+            return self.answer();
+        }
         streams::check_input()?;
         streams::check_output()?;
         let words = self.command()?;
@@ -74,8 +95,9 @@ impl Exec {
             None => self.peer.clone(),
         };
         let keeper = self.connect.keeper()?;
+        let is_quiet = self.quiet > 0;
         // A read of standard input may block forever, and is not awaited.
-        runtime::run(async {
+        let ended = runtime::run(async {
             let mut signals = Signals::take()?;
             let needs = Needs::default();
             let connecting = self.connect.connect(&peer, &needs, keeper);
@@ -85,7 +107,23 @@ impl Exec {
             // Kills the command if it has not ended.
             connected.close().await;
             result
-        })
+        });
+        // Behind `--`, or in quotes, a command line is one word: the name of a program.
+        let is_one = words.len() == 1 && words[0].contains(&b' ');
+        match ended {
+            Err(Failure::Interrupted { stop, .. }) if is_quiet => Err(Failure::Stopped(stop)),
+            Err(Failure::Exited(NOT_FOUND)) if is_one => {
+                terminal.hint(ONE_WORD);
+                Err(Failure::Exited(NOT_FOUND))
+            }
+            ended => ended,
+        }
+    }
+
+    /// Answers a program that asks ssh for its configuration to learn if it is ssh, as git does.
+    fn answer(&self) -> Result<(), Failure> {
+        stdout::line(format_args!("host {}", self.peer))?;
+        stdout::line(format_args!("port {}", self.connect.port(self.peer.port)))
     }
 
     /// Returns the words of the command.
@@ -100,16 +138,11 @@ impl Exec {
             let words = self.words.iter().cloned().map(OsString::into_vec);
             return Ok(words.collect());
         }
-        let typed: Vec<String> = self
-            .words
-            .iter()
-            .map(|word| word.to_str().map(str::to_owned))
-            .collect::<Option<_>>()
-            .ok_or(ExecError::Words)?;
-        let words = shell_words::split(&typed.join(" ")).map_err(|_| ExecError::Words)?;
+        let typed: Vec<&[u8]> = self.words.iter().map(|word| word.as_bytes()).collect();
+        let words = split(&typed.join(&b' ')).ok_or(ExecError::Words)?;
         match words.is_empty() {
             true => Err(ExecError::Missing.into()),
-            false => Ok(words.into_iter().map(String::into_bytes).collect()),
+            false => Ok(words),
         }
     }
 
@@ -119,6 +152,16 @@ impl Exec {
         let before = typed.len().checked_sub(self.words.len() + 1);
         before.is_some_and(|before| typed[before] == "--")
     }
+}
+
+/// Splits a command line of any bytes into words, with quotes and backslashes. `None` if a quote is
+/// open.
+fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    // One character for each byte: all that has a meaning is ASCII.
+    let line: String = line.iter().map(|byte| char::from(*byte)).collect();
+    let words = shell_words::split(&line).ok()?;
+    let bytes = |word: String| word.chars().map(|c| c as u8).collect();
+    Some(words.into_iter().map(bytes).collect())
 }
 
 async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
@@ -144,6 +187,17 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
             text,
         }
         .into()),
+        // The reader of an output has gone: no failure, as for results of other commands.
+        Err(Error::File(error)) if error.source.kind() == io::ErrorKind::BrokenPipe => {
+            Err(Failure::Output(error.source))
+        }
+        Err(Error::File(error)) if matches!(error.operation, "read" | "write") => {
+            let text = format!(
+                "cannot {} {}: {}",
+                error.operation, error.name, error.source
+            );
+            Err(ExecError::Lost(Exit::Files, text).into())
+        }
         Err(error) => {
             let failure = Failure::from(error);
             // 1 is what many commands exit with.
@@ -160,9 +214,7 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
 enum ExecError {
     #[error("no command: expected PEER and a command, such as nas -- zfs list")]
     Missing,
-    #[error(
-        "the command cannot be split into words: expected closed quotes and UTF-8, or -- before it"
-    )]
+    #[error("the command cannot be split into words: expected closed quotes, or -- before it")]
     Words,
     #[error("no such subsystem: expected -s PEER sftp")]
     Subsystem,
@@ -192,6 +244,9 @@ impl CommandError for ExecError {
             return None;
         };
         let rule: ExecRule = rule.parse().ok()?;
+        if is_one_word(&rule) {
+            return Some(ONE_WORD.to_owned());
+        }
         let rule = for_rsync(&rule).unwrap_or(rule);
         let options = nicstripe::trust::PeerOptions {
             exec: vec![rule],
@@ -202,6 +257,12 @@ impl CommandError for ExecError {
     }
 }
 
+/// Returns true if the rule is of a program whose name has blanks, and of no arguments.
+fn is_one_word(rule: &ExecRule) -> bool {
+    let words = shell_words::split(&rule.to_string()).unwrap_or_default();
+    matches!(&words[..], [word] if word.contains(' '))
+}
+
 /// Returns the rule for the server of rsync, whose words depend on the options of each copy.
 fn for_rsync(rule: &ExecRule) -> Option<ExecRule> {
     let typed = rule.to_string();
@@ -209,6 +270,12 @@ fn for_rsync(rule: &ExecRule) -> Option<ExecRule> {
     let is_rsync = program.rsplit('/').next()? == "rsync" && !program.contains(' ');
     is_rsync.then(|| format!("{program} --server *").parse().ok())?
 }
+
+/// Hint for a command that is one word with blanks.
+const ONE_WORD: &str = "behind -- each word is passed as it is, and this one has blanks: leave out -- to split it, or type the words apart";
+
+/// Exit code of a shell for a command that is not found.
+const NOT_FOUND: u8 = 127;
 
 /// Buffer size of a pipe in bytes.
 const PIPE: usize = 1 << 20;

@@ -94,6 +94,11 @@ pub(super) struct Options {
     #[arg(long)]
     pub(super) metrics_any: bool,
 
+    /// Print warnings and errors only, unless NICSTRIPE_LOG says otherwise
+    #[arg(short, long)]
+    #[serde(skip)]
+    pub(super) quiet: bool,
+
     /// Format of the log [default: auto]
     #[arg(
         long,

@@ -171,7 +171,7 @@ async fn start(
     };
     let shown = shown(&root);
     let unwritable = root::write_error(&root).filter(|_| settings.access != Access::ReadOnly);
-    introduce_peers(&peers, settings.access, unwritable.is_some(), terminal);
+    introduce_peers(&peers, settings, unwritable.is_some(), terminal);
     if let Some(error) = unwritable {
         terminal.warning(&format!(
             "{shown} is not writable, peers can only read: {error}"
@@ -182,19 +182,22 @@ async fn start(
     } else {
         ""
     };
-    terminal.say(format_args!(
-        "serving {shown}{note} as {}",
-        key.fingerprint()
-    ));
+    settings.say(
+        terminal,
+        format_args!("serving {shown}{note} as {}", key.fingerprint()),
+    );
     if let Some(address) = metrics
         .as_ref()
         .and_then(|listener| listener.local_addr().ok())
     {
-        terminal.say(format_args!("metrics at http://{address}/metrics"));
+        settings.say(
+            terminal,
+            format_args!("metrics at http://{address}/metrics"),
+        );
     }
     listening(daemon.addresses())
         .into_iter()
-        .for_each(|line| terminal.say(line));
+        .for_each(|line| settings.say(terminal, line));
     Ok(Started {
         daemon,
         metrics,
@@ -235,7 +238,8 @@ impl Service<'_> {
             }
         };
         manager.stopping(self.daemon.limits().shutdown_time);
-        self.terminal.say("shutting down; received data is kept");
+        self.settings
+            .say(self.terminal, "shutting down; received data is kept");
         shutdown.cancel();
         let ended = loop {
             tokio::select! {
@@ -291,23 +295,20 @@ impl Service<'_> {
 }
 
 /// Prints the rights of each peer, limited by the access that `serve` allows to any peer.
-fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
+fn introduce_peers(peers: &Peers, settings: &Settings, is_unwritable: bool, terminal: &Terminal) {
     for peer in peers.iter() {
         let most = if is_unwritable && peer.options.root.is_none() {
             Access::ReadOnly
         } else {
-            access
+            settings.access
         };
         let options = PeerOptions {
             access: peer.options.access.max(most),
             ..peer.options.clone()
         };
-        terminal.say(format_args!(
-            "peer {} ({}) {}",
-            name_of(peer),
-            peer.key.fingerprint(),
-            rights(&options)
-        ));
+        let (name, key) = (name_of(peer), peer.key.fingerprint());
+        let rights = rights(&options);
+        settings.say(terminal, format_args!("peer {name} ({key}) {rights}"));
     }
     if peers.iter().next().is_none() {
         terminal.warning("no trusted peers yet: all connections will be rejected");

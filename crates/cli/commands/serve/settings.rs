@@ -1,7 +1,7 @@
 //! Settings of `serve`. The command line takes precedence over the configuration file, and the file
 //! over the defaults.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{fmt::Display, net::SocketAddr, path::PathBuf};
 
 use nicstripe::{
     BenchLimits, DEFAULT_PORT, Limits,
@@ -17,7 +17,10 @@ use crate::{
     commands::trust,
     connect::arguments::Routes,
     failure::Failure,
-    output::logging::{LogFilter, LogFormat},
+    output::{
+        logging::{LogFilter, LogFormat},
+        terminal::Terminal,
+    },
     text::shown,
 };
 
@@ -35,6 +38,8 @@ pub(super) struct Settings {
     pub(super) routes: Routes,
     pub(super) announce: bool,
     pub(super) metrics: Option<SocketAddr>,
+    /// True if the lines of the start and the end are not printed.
+    pub(super) quiet: bool,
     pub(super) log_filter: LogFilter,
     pub(super) log_format: LogFormat,
     pub(super) limits: Limits,
@@ -91,15 +96,26 @@ impl Settings {
                 )?),
                 None => None,
             },
+            quiet: args.quiet,
             log_filter: LogFilter::from_env().unwrap_or(LogFilter {
                 key: "log.filter",
-                text: config.log.filter,
+                text: match args.quiet {
+                    true => "warn".into(),
+                    false => config.log.filter,
+                },
             }),
             log_format: args.log_format.unwrap_or(config.log.format),
             limits: config.limits,
             bench: config.bench,
             file,
         })
+    }
+
+    /// Prints a line of the start or the end, unless the user wants none.
+    pub(super) fn say(&self, terminal: &Terminal, line: impl Display) {
+        if !self.quiet {
+            terminal.say(line);
+        }
     }
 
     /// Returns the path of the configuration file for messages, or `no configuration file` if none

@@ -458,7 +458,7 @@ fn a_slow_line_in_the_set_is_full_and_named() {
     assert_eq!(limiter, Limiter::Cable);
     assert_eq!(
         text,
-        "limited by the cables, at their full rate; eth1 (94.1 Mbit/s at most) is a slow line"
+        "limited by the cables, at their full rate; eth1 carries 94.1 Mbit/s at most"
     );
     assert_eq!(told(&[slow]).1, "limited by the cable, at its full rate");
 }

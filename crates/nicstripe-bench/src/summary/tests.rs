@@ -177,7 +177,7 @@ fn a_slow_line_in_the_set_is_full_and_named() {
     assert!(
         found
             .sentence
-            .ends_with("at their full rate; eth1 (94.1 Mbit/s at most) is a slow line"),
+            .ends_with("at their full rate; eth1 carries 94.1 Mbit/s at most"),
         "{}",
         found.sentence
     );

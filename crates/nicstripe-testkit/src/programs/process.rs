@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_lab::take_ignored_signals;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -63,6 +64,7 @@ impl Process {
         mut command: Command,
         reader: impl FnOnce(ChildStdout) -> R,
     ) -> Self {
+        take_ignored_signals();
         let text = format!("{command:?}");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command

@@ -10,6 +10,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use nicstripe_lab::take_ignored_signals;
+
 use super::{outcome::Outcome, process::Process, program::program};
 use crate::content::{digest, is_same};
 
@@ -48,6 +50,7 @@ impl Side {
     /// Returns a command that runs in the directory of files. Its environment contains only the
     /// directories of this side.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        take_ignored_signals();
         let mut command = (self.start)(program.as_ref());
         command.env_clear().current_dir(self.files());
         command

@@ -20,7 +20,7 @@ use crate::{
         Command, Input, NOTICE, Outcome, SessionHandle, Starter, Tally,
         kind::{
             Kind,
-            exec::{ByteSink, ByteSource},
+            exec::{ByteSink, ByteSource, STANDARD_ERROR, STANDARD_OUTPUT},
         },
     },
 };
@@ -41,7 +41,7 @@ impl Client {
     /// this key does not permit the command (`exec=`); [`Error::Unsupported`] if the daemon runs no
     /// commands; [`Error::Stalled`] if it does not answer the request for the client's patience, at
     /// least 10 s, and 10 s more; the daemon cannot be reached, or is lost; an output cannot be
-    /// written.
+    /// written: [`Error::File`], whose name is `standard output` or `standard error`.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -80,9 +80,9 @@ impl Client {
                 return Err(invalid());
             }
             let kinds: [Box<dyn Kind>; 4] = [
-                Box::new(ByteSink::output(Box::new(stdout))),
-                Box::new(ByteSink::output(Box::new(stderr))),
-                Box::new(ByteSink::output(Box::new(status)).telling(tell)),
+                Box::new(ByteSink::output(Box::new(stdout), STANDARD_OUTPUT)),
+                Box::new(ByteSink::output(Box::new(stderr), STANDARD_ERROR)),
+                Box::new(ByteSink::output(Box::new(status), "exit status").telling(tell)),
                 Box::new(ByteSource::input(Box::new(stdin), exec)),
             ];
             // The request comes last, when its outputs are expected.

@@ -38,7 +38,7 @@ use crate::{
     tree::allowance::MOST_OF_ALL,
     trust::{self, Home, Identity, Peers, PublicKey, Sightings},
     tunnel::Resolver,
-    wire::tls::{KeyFilter, ServerTls},
+    wire::tls::{KeyFilter, ListCheck, ServerTls},
 };
 
 /// Builder of a [`Daemon`].
@@ -444,6 +444,8 @@ impl DaemonBuilder {
         };
         let addresses = listeners.addresses();
         let trusted = self.trusted.clone();
+        let list = trusted.clone();
+        let has_list: ListCheck = Arc::new(move || list.peers().is_some());
         let accepts: KeyFilter = Arc::new(move |key| {
             trusted
                 .peers()
@@ -468,7 +470,7 @@ impl DaemonBuilder {
         });
         let limits = self.limits.usable().within(self.descriptors);
         let shared = Shared {
-            tls: ServerTls::new(&identity, accepts),
+            tls: ServerTls::with_list(&identity, accepts, has_list),
             trusted: self.trusted,
             roots,
             access: self.access,

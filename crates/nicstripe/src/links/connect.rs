@@ -416,6 +416,10 @@ impl Connector {
                 host: self.host.clone(),
                 ours: self.ours,
             },
+            TlsError::NoList => Error::Refused {
+                host: self.host.clone(),
+                why: "it cannot read its list of peers; its log says why".into(),
+            },
             TlsError::Io { source, .. } => Error::Connect { address, source },
             TlsError::TimedOut => Error::connect(address, io::ErrorKind::TimedOut),
             // Not a verdict: a daemon that does not trust the key says so.

@@ -61,14 +61,27 @@ impl ExecRule {
     /// Returns a command as text from which [`ExecRule`] makes the same words, unless they are not
     /// UTF-8. Escaped for display.
     pub fn shown(words: &[impl AsRef<[u8]>]) -> String {
-        let words = words.iter().map(|word| escaped(word.as_ref()));
-        shell_words::join(words)
+        join(words.iter().map(|word| escaped(word.as_ref())))
+    }
+}
+
+fn join(words: impl IntoIterator<Item: AsRef<str>>) -> String {
+    let quoted = words.into_iter().map(|word| quoted(word.as_ref()));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Quotes a word if a shell, or the parser of a rule, would interpret any of its characters.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
 impl fmt::Display for ExecRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shell_words::join(&self.words))?;
+        f.write_str(&join(&self.words))?;
         if self.is_open {
             f.write_str(if self.words.is_empty() { "*" } else { " *" })?;
         }
@@ -173,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn only_words_that_a_shell_would_change_are_quoted() {
+        for text in ["dd of=/dev/sdX bs=1M", "date +%s", "ls a@b:c,d", "ls '~x'"] {
+            assert_eq!(text.parse::<ExecRule>().unwrap().to_string(), text);
+            let words: Vec<_> = shell_words::split(text).unwrap();
+            assert_eq!(ExecRule::shown(&words), text);
+        }
+    }
+
+    #[test]
     fn a_rule_is_read_as_it_is_shown() {
         for text in [
             "true",
@@ -180,6 +202,7 @@ mod tests {
             r"sh -c 'echo \* $HOME'",
             "ls '*'",
             "'*' *",
+            r"printf 'it'\''s' '~' ''",
         ] {
             let rule: ExecRule = text.parse().unwrap();
             assert_eq!(

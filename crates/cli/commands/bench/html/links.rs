@@ -116,10 +116,11 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
         spread,
     });
     let part = |phase: &Phase| {
-        let (name, class) = match phase {
-            Phase::Together => (phase_text(*phase), "fill"),
-            Phase::Both => ("both, per direction", "pale"),
-            _ => (phase_text(*phase), "pale"),
+        // For both ways, the caption says that it is the mean of a direction.
+        let name = phase_text(*phase);
+        let class = match phase {
+            Phase::Together => "fill",
+            _ => "pale",
         };
         let spread = divided(reading.part(*phase, link)?, ways(*phase));
         Some(Bar {
@@ -305,7 +306,7 @@ pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
 }
 
 /// Widths of the label before a bar and of the number after it, in units of the drawing.
-const LABEL: f64 = 104.0;
+pub(super) const LABEL: f64 = 104.0;
 const VALUE: f64 = 58.0;
 const NAME: f64 = 20.0;
 const BAR: f64 = 20.0;

@@ -133,7 +133,7 @@ fn rates(reading: Reading<'_>) -> Option<String> {
     let has_both = reading.total(Phase::Both).is_some();
     let notes = [
         has_theory.then_some("The vertical mark is theory."),
-        has_both.then_some("For both directions at once, the mean is shown."),
+        has_both.then_some("Both ways is the mean of the two directions."),
         Some("The line at the end of a bar spans the minimum and maximum of its repeats."),
     ];
     let caption = notes.into_iter().flatten().collect::<Vec<_>>().join(" ");

@@ -69,7 +69,10 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String
     let phase = match run.phase {
         Phase::Solo => "one link alone",
         Phase::Pair => "a pair of links",
-        Phase::Both => "both ways at once",
+        Phase::Both => match way {
+            Direction::ToDaemon => "both ways at once, this way",
+            Direction::ToClient => "both ways at once, the way back",
+        },
         _ => "all links",
     };
     let mut resent = (run.intervals.iter()).flat_map(|interval| &interval.retransmitted_bytes);
@@ -123,12 +126,12 @@ fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64)
             [LEFT, TOP, end - LEFT, BOTTOM - TOP],
             "warm-up, not counted",
         );
-        svg.line("dot", [end, TOP - 6.0], [end, BOTTOM]);
+        svg.line("dot", [end, TOP - 4.0], [end, BOTTOM]);
         let (class, x) = match end - LEFT > text_width("warm-up") {
             true => ("soft end", end - 4.0),
             false => ("soft", LEFT + 2.0),
         };
-        svg.text(class, [x, TOP - 4.0], "warm-up");
+        svg.text(class, [x, TOP - 6.0], "warm-up");
     }
 }
 
@@ -247,6 +250,7 @@ fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
 const MOST_OF_THEORY: f64 = 1.2;
 
 const LEFT: f64 = 52.0;
-const TOP: f64 = 18.0;
-const BOTTOM: f64 = 230.0;
+/// Top of the chart, with room above for a word.
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 238.0;
 const STRIP: f64 = 17.0;

@@ -25,9 +25,16 @@ pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// Sink of the bytes of a stream.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
+/// Names of the client's streams in errors.
+pub(crate) const STANDARD_INPUT: &str = "standard input";
+pub(crate) const STANDARD_OUTPUT: &str = "standard output";
+pub(crate) const STANDARD_ERROR: &str = "standard error";
+
 /// Stream that this end sends, until its reader ends. Dropping it drops the reader.
 pub(crate) struct ByteSource {
     reader: Option<Reader>,
+    /// Name for errors.
+    name: &'static str,
     /// Client: command to request, whose input this is.
     request: Option<Exec>,
     is_daemon: bool,
@@ -38,6 +45,7 @@ impl ByteSource {
     pub(crate) fn requested(reader: Reader) -> Self {
         Self {
             reader: Some(reader),
+            name: "the command's output",
             request: None,
             is_daemon: true,
         }
@@ -47,6 +55,7 @@ impl ByteSource {
     pub(crate) fn input(reader: Reader, request: Exec) -> Self {
         Self {
             reader: Some(reader),
+            name: STANDARD_INPUT,
             request: Some(request),
             is_daemon: false,
         }
@@ -69,9 +78,10 @@ impl Kind for ByteSource {
     fn on_accepted(&mut self, _memory: Option<u64>, at: &mut Scope<'_>) -> Result<(), Error> {
         if let Some(reader) = self.reader.take() {
             let (chunks, fault) = (at.stream(RETRANSMIT_CHUNKS), at.jobs.fault());
+            let name = self.name;
             tokio::spawn(async move {
                 let _fault = fault;
-                send_all(reader, chunks).await;
+                send_all(reader, name, chunks).await;
             });
         }
         Ok(())
@@ -85,7 +95,7 @@ impl Kind for ByteSource {
 
 /// Sends the bytes of a reader until its end, or until the transfer ends. Bytes that arrive while
 /// the send window is full enlarge the next batch.
-async fn send_all(mut reader: Reader, mut chunks: ChunkSender) {
+async fn send_all(mut reader: Reader, name: &str, mut chunks: ChunkSender) {
     while let Some(permit) = chunks.acquire().await {
         let mut buffer = chunks.buffer();
         let read = tokio::select! {
@@ -99,7 +109,7 @@ async fn send_all(mut reader: Reader, mut chunks: ChunkSender) {
             }
             Ok(len) => len,
             Err(cause) => {
-                let error = FileError::new("read", "a stream of the command", cause);
+                let error = FileError::new("read", name, cause);
                 chunks.end(Err(error)).await;
                 return;
             }
@@ -137,6 +147,8 @@ async fn read_ready(reader: &mut Reader, bytes: &mut [u8]) -> io::Result<usize> 
 /// that fails only drops it.
 pub(crate) struct ByteSink {
     writer: Option<Writer>,
+    /// Name for errors.
+    name: &'static str,
     /// Client: true, since the daemon offers the stream.
     is_offered: bool,
     /// Client: told once the daemon has offered the stream.
@@ -150,15 +162,17 @@ impl ByteSink {
     pub(crate) fn announced(writer: Writer) -> Self {
         Self {
             writer: Some(writer),
+            name: "the command's input",
             is_offered: false,
             offered: None,
             chunks: None,
         }
     }
 
-    /// Creates the sink of a stream that the daemon offers.
-    pub(crate) fn output(writer: Writer) -> Self {
+    /// Creates the sink of a stream that the daemon offers, with this name for errors.
+    pub(crate) fn output(writer: Writer, name: &'static str) -> Self {
         Self {
+            name,
             is_offered: true,
             ..Self::announced(writer)
         }
@@ -177,7 +191,8 @@ impl ByteSink {
         let (to, chunks) = mpsc::unbounded_channel();
         self.chunks = Some(to);
         let (transfer, inputs, fault) = (at.transfer, at.jobs.inputs(), at.jobs.fault());
-        tokio::spawn(take_all(writer, chunks, transfer, inputs, fault));
+        let name = self.name;
+        tokio::spawn(take_all(writer, name, chunks, transfer, inputs, fault));
         at.accept(in_order());
     }
 }
@@ -231,6 +246,7 @@ impl ByteSink {
 /// Writes the chunks of a stream until its end. Without one, the transfer has failed.
 async fn take_all(
     mut writer: Writer,
+    name: &str,
     mut chunks: mpsc::UnboundedReceiver<Option<ChunkBuffer>>,
     transfer: TransferId,
     inputs: mpsc::Sender<Input>,
@@ -258,7 +274,7 @@ async fn take_all(
                 result: Ok(()),
             }),
             (Err(cause), _) => {
-                let error = FileError::new("write", "a stream of the command", cause);
+                let error = FileError::new("write", name, cause);
                 let said = Said::Produced(Produced::Failed(error));
                 let _ = inputs.send(Input::Said { transfer, said }).await;
                 return;

@@ -31,6 +31,9 @@ use crate::trust::{Identity, PublicKey};
 /// thread; must not block.
 pub(crate) type KeyFilter = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
+/// Returns true while the list of trusted keys is known.
+pub(crate) type ListCheck = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// TLS configuration of the connecting end. Cheap to clone; serves any number of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTls(pub(super) ClientConfig, pub(super) Family);
@@ -117,6 +120,7 @@ impl ClientTls {
 impl ServerTls {
     /// Creates a configuration that presents `identity`, and accepts clients whose key passes
     /// `accepts`.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
         Self::with_suites(identity, accepts, Family::Session, fastest_first())
     }
@@ -139,8 +143,33 @@ impl ServerTls {
         family: Family,
         suites: Suites,
     ) -> Self {
+        Self::with_verifier(identity, accepts, None, family, suites)
+    }
+
+    /// Like `new`. `has_list` returns false while it is unknown which keys pass `accepts`: clients
+    /// learn that this is why they are rejected.
+    pub(crate) fn with_list(identity: &Identity, accepts: KeyFilter, has_list: ListCheck) -> Self {
+        let has_list = Some(has_list);
+        Self::with_verifier(
+            identity,
+            accepts,
+            has_list,
+            Family::Session,
+            fastest_first(),
+        )
+    }
+
+    fn with_verifier(
+        identity: &Identity,
+        accepts: KeyFilter,
+        has_list: Option<ListCheck>,
+        family: Family,
+        suites: Suites,
+    ) -> Self {
         let crypto = Arc::new(crypto_provider(suites));
-        let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
+        let mut verifier = PinnedKeys::new(accepts, &crypto);
+        verifier.has_list = has_list;
+        let verifier = Arc::new(verifier);
         let mut config = ServerConfig::builder_with_provider(crypto)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider made here has TLS 1.3 suites")
@@ -180,6 +209,8 @@ fn crypto_provider(suites: Suites) -> CryptoProvider {
 /// Verifier that accepts a raw public key if it passes the filter and signs the handshake.
 struct PinnedKeys {
     accepts: KeyFilter,
+    /// Returns false while the list of trusted keys cannot be read; `None` for a fixed list.
+    has_list: Option<ListCheck>,
     crypto: Arc<CryptoProvider>,
 }
 
@@ -187,6 +218,7 @@ impl PinnedKeys {
     fn new(accepts: KeyFilter, crypto: &Arc<CryptoProvider>) -> Self {
         Self {
             accepts,
+            has_list: None,
             crypto: Arc::clone(crypto),
         }
     }
@@ -197,6 +229,11 @@ impl PinnedKeys {
             .ok_or_else(|| reject(BadKey))?;
         match (self.accepts)(&key) {
             true => Ok(()),
+            false if self.has_list.as_ref().is_some_and(|has| !has()) => {
+                // rustls answers with the alert `access_denied`.
+                let why = CertificateError::ApplicationVerificationFailure;
+                Err(Error::InvalidCertificate(why))
+            }
             false => Err(reject(UntrustedKey(key))),
         }
     }

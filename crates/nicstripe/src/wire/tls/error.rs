@@ -20,6 +20,10 @@ pub(crate) enum TlsError {
     /// has no other meaning.
     #[error("peer rejected our key (alert {})", name(*.0))]
     KeyRefused(AlertDescription),
+    /// The list of trusted keys cannot be read, at this end or, by its alert after its key was
+    /// proved, at the peer.
+    #[error("the list of peers cannot be read")]
+    NoList,
     /// The peer closed the connection before it accepted or rejected the local key. A busy peer, or
     /// an attacker on the path, can cause this.
     #[error("peer closed the connection before accepting our key")]
@@ -78,6 +82,9 @@ impl TlsError {
                     return Self::NoKey;
                 }
             }
+            rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                return Self::NoList;
+            }
             rustls::Error::NoCertificatesPresented => return Self::NoKey,
             rustls::Error::NoApplicationProtocol => return Self::OtherProtocol,
             rustls::Error::AlertReceived(alert) => return Self::from_alert(*alert),
@@ -90,6 +97,7 @@ impl TlsError {
     pub(super) fn from_alert(alert: AlertDescription) -> Self {
         match alert {
             AlertDescription::CertificateUnknown => Self::KeyRefused(alert),
+            AlertDescription::AccessDenied => Self::NoList,
             AlertDescription::NoApplicationProtocol => Self::OtherProtocol,
             _ => Self::Alert(alert),
         }

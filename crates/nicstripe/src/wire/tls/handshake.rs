@@ -188,6 +188,9 @@ impl Handshake {
             // The server has not seen our key yet nor proved its own: an attacker on the path can
             // send this alert.
             TlsError::KeyRefused(alert) if !is_server => TlsError::Alert(alert),
+            TlsError::NoList if !is_server => {
+                TlsError::Alert(rustls::AlertDescription::AccessDenied)
+            }
             error => error,
         }
     }

@@ -18,7 +18,7 @@ mod record;
 mod room;
 mod stream;
 
-pub(crate) use config::{ClientTls, KeyFilter, ServerTls};
+pub(crate) use config::{ClientTls, KeyFilter, ListCheck, ServerTls};
 pub(crate) use error::TlsError;
 pub(crate) use room::{Plaintext, Room};
 #[cfg(test)]
