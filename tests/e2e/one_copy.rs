@@ -156,7 +156,7 @@ fn a_directory_without_room_is_told_before_the_question_and_one_that_takes_no_fi
     let refused = to.run(["receive", "/proc"]).expect(11);
     refused.error(&["cannot write", "/proc"]);
     // A hole, which is larger than any disk of a test.
-    let large = std::fs::File::create(from.path("a")).unwrap();
+    let large = fs::File::create(from.path("a")).unwrap();
     large.set_len(7 << 40).unwrap();
     let receiver = Receiver::start(&to, &[]);
     let sending = receiver.send(&from, &["a"]);
