@@ -140,7 +140,7 @@ fn mistakes_are_named() {
     let two = machine("duplex-mismatch");
     for (words, code, parts) in [
         (&["--explain", "99"][..], 2, &["99", "expected 1 to 47"][..]),
-        (&["--rule", "x"], 2, &["expected 1 to 46"]),
+        (&["--rule", "x"], 2, &["expected 1 to 47"]),
         (&["--bench"], 2, &["<HOST>"]),
         (&["--from", "none"], 11, &["none", "No such file"]),
         (&["--from", "text"], 11, &["text", "not a snapshot"]),

@@ -1,9 +1,12 @@
 //! Client and daemon on the two simulated hosts of a lab.
 
-use std::{process::Command, sync::Arc};
+use std::{cell::Cell, process::Command, sync::Arc};
 
 use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec};
-use nicstripe_testkit::{Daemon, Outcome, Process, Side, program, trial::is_installed};
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, program,
+    trial::{Completion, is_installed},
+};
 use tempfile::TempDir;
 
 /// Lab with a daemon on host B that serves files to a client on host A.
@@ -62,6 +65,10 @@ impl Hosts {
     pub(crate) fn cp_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.client.command(program());
         let port = self.daemon.port.to_string();
+        let arguments = arguments.iter().map(|word| match BY_NAME.get() {
+            true => word.replace(FIRST, "b:"),
+            false => (*word).to_owned(),
+        });
         command.args(["cp", "--port", &port]).args(arguments);
         command
     }
@@ -91,6 +98,21 @@ impl Hosts {
         )
     }
 }
+
+/// Runs a test whose copies begin by the peer's name in place of its first address.
+pub(crate) fn begun_by_name(test: fn() -> Completion) -> Completion {
+    BY_NAME.set(true);
+    let completion = std::panic::catch_unwind(test);
+    BY_NAME.set(false);
+    completion.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+thread_local! {
+    static BY_NAME: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Begin of the argument of a copy to or from host B, by the address of its first interface.
+const FIRST: &str = "10.77.1.2:";
 
 /// Runs `ip` with `arguments`, separated by spaces, on a host of the lab.
 pub(crate) fn ip(lab: &Lab, host: Host, arguments: &str) {

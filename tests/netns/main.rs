@@ -87,7 +87,7 @@ fn trials(_: bool) -> Vec<Trial> {
 fn trials(only_listed: bool) -> Vec<Trial> {
     use nicstripe_testkit::{
         restic,
-        trial::{Group, length, none},
+        trial::{Again, Group, length, none},
     };
 
     let groups: [Group; 41] = [
@@ -133,5 +133,10 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (backups::LONG_TESTS, length),
         (hotplug::LONG_TESTS, length),
     ];
-    nicstripe_testkit::trial::trials_in_a_lab(only_listed, groups)
+    let by_name = [hotplug::TESTS, failures::TESTS, links::TESTS].map(|tests| Again {
+        tests,
+        suffix: "_by_name",
+        run: hosts::begun_by_name,
+    });
+    nicstripe_testkit::trial::trials_in_a_lab(only_listed, groups, by_name)
 }

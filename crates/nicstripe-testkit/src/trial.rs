@@ -79,12 +79,26 @@ pub fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|folder| is_program(folder.join(program)))
 }
 
-/// Returns the trials of these groups. Ignores all if this process may not create a lab.
+/// Tests that run once more, in another way.
+pub struct Again {
+    pub tests: &'static [Test],
+    /// Added to the name of each.
+    pub suffix: &'static str,
+    /// Runs a test in that way.
+    pub run: fn(fn() -> Completion) -> Completion,
+}
+
+/// Returns the trials of these groups, and those of `again`. Ignores all if this process may not create
+/// a lab.
 ///
 /// Must run before any thread starts, because a process with several threads cannot enter a user
 /// namespace.
 #[cfg(all(feature = "programs", target_os = "linux"))]
-pub fn trials_in_a_lab(only_listed: bool, groups: impl IntoIterator<Item = Group>) -> Vec<Trial> {
+pub fn trials_in_a_lab(
+    only_listed: bool,
+    groups: impl IntoIterator<Item = Group>,
+    again: impl IntoIterator<Item = Again>,
+) -> Vec<Trial> {
     let no_lab = if only_listed {
         None
     } else {
@@ -92,6 +106,19 @@ pub fn trials_in_a_lab(only_listed: bool, groups: impl IntoIterator<Item = Group
             .err()
             .map(|error| nicstripe::chain(&error))
     };
+    let again = again.into_iter().flat_map(|again| {
+        let named = |(path, _): &Test| path.split_once("::").unwrap().1.to_owned() + again.suffix;
+        let tests = again.tests.iter();
+        tests.map(move |test| (named(test), again.run, test.1))
+    });
+    let again: Vec<Trial> = again
+        .map(|(name, run, test)| {
+            let no_lab = no_lab.clone();
+            Trial::ignorable_test(name, move || {
+                Ok(no_lab.map_or_else(|| run(test), Completion::ignored_with))
+            })
+        })
+        .collect();
     let groups = groups.into_iter();
     groups
         .flat_map(|(tests, obstacle)| tests.iter().map(move |test| (test, obstacle)))
@@ -99,6 +126,7 @@ pub fn trials_in_a_lab(only_listed: bool, groups: impl IntoIterator<Item = Group
             let no_lab = no_lab.clone();
             trial(test, move || no_lab.or_else(obstacle))
         })
+        .chain(again)
         .collect()
 }
 

@@ -58,5 +58,5 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (limits::TESTS, none),
         (rates::TESTS, none),
     ];
-    trials_in_a_lab(only_listed, groups)
+    trials_in_a_lab(only_listed, groups, [])
 }

@@ -426,7 +426,7 @@ impl Linker {
     }
 
     fn on_probed(&mut self, candidate: CandidateId, answer: Result<(), Obstacle>) {
-        tracing::debug!(%candidate, ?answer, "probed");
+        tracing::debug!(%candidate, answered = answer.is_ok(), "probed");
         self.planner.handle_probed(candidate, answer);
         while let Some((candidate, answer)) = self.probes.next_now() {
             self.planner.handle_probed(candidate, answer);

@@ -34,8 +34,8 @@ pub(crate) struct Tally {
     pub(crate) failovers: u32,
     /// Payload bytes sent or received, after compression.
     pub(crate) wire_bytes: u64,
-    /// Bytes saved by compression per path, including chunks that did not arrive.
-    saved_by_path: BTreeMap<PathId, u64>,
+    /// Effect of compression per path, including chunks that did not arrive.
+    packed: BTreeMap<PathId, Packed>,
     size: Option<u64>,
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
@@ -61,7 +61,7 @@ impl Tally {
             moving_since: None,
             failovers: 0,
             wire_bytes: 0,
-            saved_by_path: BTreeMap::new(),
+            packed: BTreeMap::new(),
             size: None,
             resumed: 0,
             peer_streams: BTreeMap::new(),
@@ -106,8 +106,7 @@ impl Tally {
     /// Counts the payload of a chunk sent or received on a path.
     pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
         self.wire_bytes += u64::from(header.len);
-        let saved = header.chunk_len().saturating_sub(header.len);
-        *self.saved_by_path.entry(path).or_default() += u64::from(saved);
+        self.packed.entry(path).or_default().add(header);
     }
 
     /// Stores the TCP statistics that the sender reported. They describe the paths better than the
@@ -219,8 +218,8 @@ impl Tally {
                 .get(&path.0)
                 .copied()
                 .unwrap_or_else(|| connection.view(known));
-            let wire_bytes =
-                bytes.saturating_sub(self.saved_by_path.get(path).copied().unwrap_or(0));
+            let packed = self.packed.get(path).copied().unwrap_or_default();
+            let wire_bytes = packed.least(bytes);
             self.add_link(connection, (bytes, wire_bytes), kernel, known);
         }
         self
@@ -295,6 +294,40 @@ impl Tally {
     }
 }
 
+/// Effect of compression on the chunks of a path.
+#[derive(Debug, Clone, Copy)]
+struct Packed {
+    saved: u64,
+    /// Smallest share of a chunk that was sent.
+    share: f64,
+}
+
+impl Default for Packed {
+    fn default() -> Self {
+        Self {
+            saved: 0,
+            share: 1.0,
+        }
+    }
+}
+
+impl Packed {
+    fn add(&mut self, header: &DataHeader) {
+        let (whole, sent) = (header.chunk_len(), header.len);
+        self.saved += u64::from(whole.saturating_sub(sent));
+        if whole > 0 {
+            self.share = self.share.min(f64::from(sent) / f64::from(whole));
+        }
+    }
+
+    /// Returns the least payload with which `bytes` were delivered. Chunks that were sent twice may
+    /// have saved more than `bytes`.
+    fn least(self, bytes: u64) -> u64 {
+        let by_share = (bytes as f64 * self.share) as u64;
+        bytes.saturating_sub(self.saved).max(by_share.min(bytes))
+    }
+}
+
 /// State of a link that carried data and yielded to another.
 pub(super) const REPLACED: &str = "replaced by another link";
 
@@ -347,6 +380,23 @@ mod tests {
         }
         let states = [LinkState::LeftOut(REPLACED.into()), left_out()];
         assert!(tally.links.iter().map(|link| &link.state).eq(&states));
+    }
+
+    #[test]
+    fn chunks_that_were_sent_twice_leave_a_payload_of_what_arrived() {
+        let mut packed = Packed::default();
+        assert_eq!(packed.least(100), 100);
+        let header = |raw_len, len| DataHeader {
+            transfer: nicstripe_proto::TransferId(1),
+            chunk: nicstripe_proto::ChunkId(0),
+            value: nicstripe_proto::ChainingValue([0; 32]),
+            len,
+            raw_len,
+            last: false,
+        };
+        (0..3).for_each(|_| packed.add(&header(1000, 20)));
+        assert_eq!(packed.least(1000), 20);
+        assert_eq!(packed.least(4000), 4000 - 3 * 980);
     }
 
     #[test]

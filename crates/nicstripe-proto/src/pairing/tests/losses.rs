@@ -192,7 +192,7 @@ impl World {
                 } else {
                     Err(Obstacle::Silence)
                 };
-                self.planner.handle_probed(id, answer)
+                self.planner.handle_probed(id, answer);
             }
             What::Connected(id) if self.paths.contains_key(&id) && self.carries(id) => {
                 self.paths.insert(id, true);
