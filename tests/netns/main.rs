@@ -135,6 +135,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     ];
     let by_name = [hotplug::TESTS, failures::TESTS, links::TESTS].map(|tests| Again {
         tests,
+        without: hosts::BY_ADDRESS,
         suffix: "_by_name",
         run: hosts::begun_by_name,
     });

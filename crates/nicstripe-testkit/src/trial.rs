@@ -82,6 +82,8 @@ pub fn is_installed(program: &str) -> bool {
 /// Tests that run once more, in another way.
 pub struct Again {
     pub tests: &'static [Test],
+    /// Names of the tests that cannot.
+    pub without: &'static [&'static str],
     /// Added to the name of each.
     pub suffix: &'static str,
     /// Runs a test in that way.
@@ -108,7 +110,8 @@ pub fn trials_in_a_lab(
     };
     let again = again.into_iter().flat_map(|again| {
         let named = |(path, _): &Test| path.split_once("::").unwrap().1.to_owned() + again.suffix;
-        let tests = again.tests.iter();
+        let cannot = |(path, _): &&Test| again.without.iter().any(|name| path.ends_with(name));
+        let tests = again.tests.iter().filter(move |test| !cannot(test));
         tests.map(move |test| (named(test), again.run, test.1))
     });
     let again: Vec<Trial> = again

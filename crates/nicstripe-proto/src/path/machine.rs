@@ -312,6 +312,17 @@ impl Path {
         true
     }
 
+    /// Records that the connection of a path is closed on purpose, which is neither a failure nor an
+    /// outage. Previous states: all but `Failed`. Next state: `Failed`, without a retry. Returns true
+    /// if the state changed.
+    pub(crate) fn on_ended(&mut self) -> bool {
+        let has_ended = self.to(PathState::Failed { retry_at: None });
+        if has_ended {
+            self.rate.pause();
+        }
+        has_ended
+    }
+
     /// Records the loss of a connection because of damaged data. Returns the duration of the
     /// quarantine.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
@@ -515,6 +526,19 @@ mod tests {
         path.on_heartbeat(1, Some(300 * MS), start);
         assert!(!is_due(&path, start + 1100 * MS)); // 4 × 300 ms
         assert!(is_due(&path, start + 1200 * MS));
+    }
+
+    #[test]
+    fn a_planned_end_is_no_failure() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        path.on_opened(start);
+        assert!(path.on_ended());
+        assert_eq!(
+            (path.failures, path.state()),
+            (0, PathState::Failed { retry_at: None })
+        );
+        assert!(!path.on_ended());
     }
 
     #[test]

@@ -103,12 +103,16 @@ impl Session {
     }
 
     /// Ends a path without further connection attempts. The caller must close the path's
-    /// connection.
+    /// connection. A [`PathLoss::Reset`] is a planned end, and no failure of the path.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
-        if path.on_lost(now, false, false) {
+        let has_ended = match loss {
+            PathLoss::Reset => path.on_ended(),
+            _ => path.on_lost(now, false, false),
+        };
+        if has_ended {
             self.on_path_lost(id, loss, now);
         } else {
             path.on_retired();
