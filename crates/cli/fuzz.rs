@@ -68,7 +68,7 @@ fn names(bytes: &[u8]) {
     };
     let from0 = from0 & 1 == 1;
     match names_in(list, "list".as_ref(), from0) {
-        Ok(names) => assert!(names.len() <= list.len()),
+        Ok(listed) => assert!(listed.names.len() <= list.len()),
         Err(error) => drop(error.to_string()),
     }
 }

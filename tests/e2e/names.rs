@@ -155,6 +155,35 @@ fn what_no_right_changes_is_not_blamed_on_rights() {
 }
 
 #[test]
+fn reserved_names_in_a_daemons_tree_fail_by_name_and_the_rest_arrives() {
+    let pair = Pair::new();
+    let reserved = [
+        ".d.nicstripe-part",
+        ".x.12345678.nicstripe-part",
+        ".x.nicstripe-journal",
+    ];
+    pair.server.make_dir("src");
+    pair.server.make_dir("src/.d.nicstripe-part");
+    for name in ["a", ".d.nicstripe-part/f", reserved[1], reserved[2]] {
+        pair.server.write(format!("src/{name}"), "bytes");
+    }
+    for options in [&["-r"][..], &["-rn"], &["-r", "--delete"]] {
+        let words = [options, &["127.0.0.1:src", "."]].concat();
+        let got = without_rights(pair.cp(&words)).expect(23);
+        for name in reserved {
+            let said = format!("\"src/{name}\": names like this are reserved for partial files");
+            assert!(got.stderr.contains(&said), "{said}: {got}");
+        }
+        assert!(got.stderr.contains("3 failed"), "{got}");
+    }
+    assert_eq!(pair.client.read("src/a"), b"bytes");
+    let words = ["-r", "--exclude", ".*.nicstripe-*", "127.0.0.1:src", "."];
+    pair.cp(&words).expect(0);
+    let names = std::fs::read_dir(pair.client.path("src")).unwrap().count();
+    assert_eq!(names, 1);
+}
+
+#[test]
 fn a_file_that_is_too_large_is_not_blamed_on_rights() {
     let pair = Pair::new();
     let file = std::fs::File::create(pair.client.path("huge")).unwrap();

@@ -236,6 +236,28 @@ fn both_links_carry_a_tree_and_large_files_in_it_are_striped() {
 }
 
 #[test]
+fn hard_links_that_are_there_count_as_unchanged() {
+    let pair = Pair::new();
+    plant(&pair.client.path("src"), "one", "bytes");
+    for name in ["src/two", "src/three"] {
+        fs::hard_link(pair.client.path("src/one"), pair.client.path(name)).unwrap();
+    }
+    for words in [["src/", "127.0.0.1:there"], ["127.0.0.1:there/", "back"]] {
+        let cp = |option| pair.cp(&[&[option][..], &words].concat()).expect(0).stderr;
+        assert!(cp("-a").contains("1 file (5 B), "));
+        // The second and third run, and a dry run before and after.
+        for option in ["-an", "-a", "-a", "-an", "-ac"] {
+            let said = cp(option);
+            let is_so = said.contains("3 unchanged") && !said.contains("hard link");
+            assert!(is_so, "{option} {words:?}: {said}");
+        }
+    }
+    fs::remove_file(pair.server.path("there/two")).unwrap();
+    let said = pair.cp(&["-a", "src/", "127.0.0.1:there"]).expect(0).stderr;
+    assert!(said.contains("1 hard link copied; 2 unchanged"), "{said}");
+}
+
+#[test]
 fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
     for (option, kept) in [("", false), ("special-modes", true)] {
         let pair = Pair::serving(&[], option);

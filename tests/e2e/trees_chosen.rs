@@ -298,6 +298,13 @@ fn a_list_names_what_is_copied_with_the_directories_that_lead_there() {
             ("a\0deep/b/c\0", true, &["a", "deep", "deep/b", "deep/b/c"]),
             ("a\r\n\n", false, &["a"]),
             ("", false, &[]),
+            ("\u{feff}a\n", false, &["a"]),
+            (
+                "/a\n/deep/b/c\n",
+                false,
+                &["a", "deep", "deep/b", "deep/b/c"],
+            ),
+            (".\n", false, &[]),
         ] {
             let pair = Pair::new();
             plant_all(
@@ -325,6 +332,25 @@ fn a_list_names_what_is_copied_with_the_directories_that_lead_there() {
                 Vec::new()
             };
             assert_eq!(found, expected, "{way:?} {list:?}\n{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_list_that_names_the_source_copies_all_of_it_recursively() {
+    for way in Way::BOTH {
+        for list in [".\n", "/\n", "./\n", "a\n.\n"] {
+            let pair = Pair::new();
+            plant_all(way.from(&pair), &["src/a", "src/deep/b"]);
+            fs::write(pair.client.path("list"), list).unwrap();
+            let outcome = way
+                .cp(&pair, &["-r", "--files-from", "list"], &["src"], "dst")
+                .expect(0);
+            assert_eq!(
+                Tree::read(&way.to(&pair).path("dst"), Aspects::NONE).paths(),
+                ["a", "deep", "deep/b"],
+                "{way:?} {list:?}\n{outcome}"
+            );
         }
     }
 }

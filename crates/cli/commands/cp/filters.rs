@@ -1,8 +1,14 @@
 //! Include and exclude patterns of a tree copy. The last matching pattern in typed order decides.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches,
+    builder::{OsStringValueParser, TypedValueParser},
+    value_parser,
+};
+
+use crate::text::shown;
 
 /// Patterns and pattern files of `--include`, `--exclude` and `--exclude-from`, in typed order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,6 +80,11 @@ impl Args for Filters {
                 .long(id)
                 .value_name("PATTERN")
                 .action(ArgAction::Append)
+                // The parser of texts would not name the pattern.
+                .value_parser(OsStringValueParser::new().try_map(|pattern| {
+                    let why = |pattern: OsString| format!("\"{}\" is not UTF-8", shown(pattern));
+                    pattern.into_string().map_err(why)
+                }))
         };
         command
             .arg(pattern(EXCLUDE).help(
@@ -187,6 +198,21 @@ mod tests {
             filters(&["--exclude-from", "list", "--include", "*.c"]).idle_include(),
             None
         );
+    }
+
+    #[test]
+    fn a_pattern_that_is_not_utf_8_is_named() {
+        use std::os::unix::ffi::OsStringExt;
+        for option in ["--exclude", "--include"] {
+            let words = [
+                "cp".into(),
+                option.into(),
+                OsString::from_vec(b"a\xff*".into()),
+            ];
+            let error = Line::try_parse_from(words).unwrap_err().to_string();
+            let is_named = error.contains(option) && error.contains("\"a\\xff*\" is not UTF-8");
+            assert!(is_named, "{error}");
+        }
     }
 
     #[test]

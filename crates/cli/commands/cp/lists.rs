@@ -16,35 +16,64 @@ use crate::{
     text::shown,
 };
 
+/// Paths to copy, as `--files-from` lists them.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) names: Vec<Name>,
+    /// True if SRC itself is listed, as `.`, `./` or `/`.
+    pub(crate) is_source_listed: bool,
+}
+
+impl Listed {
+    /// Returns the paths to copy; `None` if a recursive copy includes all of SRC.
+    pub(super) fn selected(self, recursive: bool) -> Option<Vec<Name>> {
+        (!self.is_source_listed || !recursive).then_some(self.names)
+    }
+}
+
 /// Reads the paths to copy from a file of `--files-from`, or from standard input for `-`. Each ends
 /// with a NUL byte instead of a newline if `from0` is set.
-pub(super) fn listed_names(path: &Path, from0: bool) -> Result<Vec<Name>, ListError> {
+pub(super) fn listed_names(path: &Path, from0: bool) -> Result<Listed, ListError> {
     names_in(&read(path)?, path, from0)
 }
 
-pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Vec<Name>, ListError> {
+pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Listed, ListError> {
     let end = if from0 { 0 } else { b'\n' };
-    let lines = bytes.split(|byte| *byte == end).enumerate();
-    let names = lines.filter_map(|(index, line)| {
-        let line = beneath(if from0 {
-            line
-        } else {
-            line.strip_suffix(b"\r").unwrap_or(line)
-        });
-        let wrong = |source| ListError::Name {
+    let bytes = if from0 { bytes } else { without_mark(bytes) };
+    let mut listed = Listed::default();
+    for (index, line) in bytes.split(|byte| *byte == end).enumerate() {
+        let line = match line.strip_suffix(b"\r") {
+            Some(line) if !from0 => line,
+            _ => line,
+        };
+        if line.is_empty() {
+            continue;
+        }
+        let line = beneath(line);
+        if line.is_empty() {
+            listed.is_source_listed = true;
+            continue;
+        }
+        let name = Name::parse(line).map_err(|source| ListError::Name {
             path: path.to_owned(),
             number: index + 1,
             source,
-        };
-        (!line.is_empty()).then(|| Name::parse(line).map_err(wrong))
-    });
-    names.collect()
+        })?;
+        listed.names.push(name);
+    }
+    Ok(listed)
 }
 
-/// Removes the leading `./` of a path that `find .` printed. The path `.` becomes empty.
+/// Removes the UTF-8 byte order mark that some editors write at the start of a file.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+/// Removes leading slashes, which stand for SRC as in rsync, and the leading `./` of a path that
+/// `find .` printed. SRC itself becomes empty.
 fn beneath(mut line: &[u8]) -> &[u8] {
-    while let [b'.', b'/', rest @ ..] = line {
-        line = &rest[rest.iter().take_while(|byte| **byte == b'/').count()..];
+    while let [b'/', rest @ ..] | [b'.', b'/', rest @ ..] = line {
+        line = rest;
     }
     if line == b"." { b"" } else { line }
 }
@@ -78,7 +107,8 @@ fn check(pattern: &str) -> Result<(), ListError> {
 }
 
 fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
-    let text = String::from_utf8(read(path)?).map_err(|_| ListError::NotText {
+    let bytes = read(path)?;
+    let text = str::from_utf8(without_mark(&bytes)).map_err(|_| ListError::NotText {
         path: path.to_owned(),
     })?;
     let lines = text
@@ -146,8 +176,8 @@ mod tests {
     use super::*;
 
     fn names(bytes: &[u8], from0: bool) -> Result<Vec<String>, ListError> {
-        let names = names_in(bytes, "list".as_ref(), from0)?;
-        Ok(names.iter().map(ToString::to_string).collect())
+        let listed = names_in(bytes, "list".as_ref(), from0)?;
+        Ok(listed.names.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -169,12 +199,38 @@ mod tests {
     }
 
     #[test]
+    fn a_leading_slash_is_the_source() {
+        assert_eq!(
+            names(b"/a/b\n//c\n/./d\n", false).unwrap(),
+            ["a/b", "c", "d"]
+        );
+    }
+
+    #[test]
+    fn the_source_itself_selects_all_of_it_in_a_recursive_copy() {
+        for list in [".\na", "./", "/", "//", "a\r\n.\r\n"] {
+            let listed = |recursive| {
+                names_in(list.as_bytes(), "list".as_ref(), false)
+                    .unwrap()
+                    .selected(recursive)
+            };
+            assert_eq!(listed(true), None, "{list:?}");
+            assert!(listed(false).is_some(), "{list:?}");
+        }
+        let listed = names_in(b"\n\r\n", "list".as_ref(), false).unwrap();
+        assert_eq!(listed.selected(true), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_part_of_no_line() {
+        assert_eq!(names(b"\xef\xbb\xbfa\nb\n", false).unwrap(), ["a", "b"]);
+        // Between NUL bytes, names are exact.
+        assert_ne!(names(b"\xef\xbb\xbfa\0", true).unwrap(), ["a"]);
+    }
+
+    #[test]
     fn names_that_leave_the_source_are_refused_with_their_place() {
-        for (bytes, number) in [
-            (&b"a\n../b\n"[..], 2),
-            (b"/etc/passwd", 1),
-            (b"a\nb\nc/./d", 3),
-        ] {
+        for (bytes, number) in [(&b"a\n../b\n"[..], 2), (b"/..", 1), (b"a\nb\nc/./d", 3)] {
             let error = nicstripe::chain(&names(bytes, false).unwrap_err());
             assert!(
                 error.starts_with(&format!("\"list\", name {number}: ")),
@@ -201,7 +257,7 @@ mod tests {
     fn patterns_of_a_file_stand_where_the_file_was_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("patterns");
-        fs::write(&path, "# objects\n*.o\r\n\n!keep.o\n").unwrap();
+        fs::write(&path, "\u{feff}# objects\n*.o\r\n\n!keep.o\n").unwrap();
         let filters = Filters(vec![
             Filter::Exclude("a".into()),
             Filter::ExcludeFrom(path),

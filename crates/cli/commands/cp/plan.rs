@@ -60,7 +60,8 @@ pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
         // As typed, the list of names is read before the patterns: both may be standard input.
         files_from: files_from
             .map(|path| listed_names(path, tree.from0))
-            .transpose()?,
+            .transpose()?
+            .and_then(|listed| listed.selected(tree.is_recursive())),
         filters: tree.filters.read()?,
         list: (tree.dry_run && !cp.output.quiet) || cp.output.verbose > 0,
         files: copy_options(cp),

@@ -47,6 +47,9 @@ pub enum Lack {
     DirectIo,
     /// Names ignore the case of ASCII letters.
     Case,
+    /// With [`Lack::Case`], each spelling of a name that is looked up leads to an inode number of
+    /// its own, which the kernel caches for a second: FUSE without `use_ino`, SMB with `noserverino`.
+    Inodes,
     /// symlink(2) is EPERM.
     Symlinks,
     /// Times are multiples of this number of nanoseconds.
@@ -300,6 +303,10 @@ struct State {
     nodes: HashMap<INodeNo, Node>,
     /// Entries of open directories, by handle.
     listings: HashMap<u64, Vec<(INodeNo, FileType, OsString)>>,
+    /// Inodes of nodes, by the other inode numbers that spellings of their names have.
+    aliases: HashMap<INodeNo, INodeNo>,
+    /// Those numbers, by node and spelling.
+    spellings: HashMap<(INodeNo, OsString), INodeNo>,
     /// Last number given to a node or handle.
     last: u64,
     is_stalled: bool,
@@ -307,7 +314,23 @@ struct State {
 
 impl State {
     fn node(&mut self, inode: INodeNo) -> DiskResult<&mut Node> {
-        self.nodes.get_mut(&inode).ok_or(Errno::ENOENT)
+        let inode = self.aliases.get(&inode).unwrap_or(&inode);
+        self.nodes.get_mut(inode).ok_or(Errno::ENOENT)
+    }
+
+    /// Returns the inode number that a spelling of the name of a node has.
+    fn alias(&mut self, inode: INodeNo, spelling: &OsStr) -> INodeNo {
+        let Self {
+            last, spellings, ..
+        } = self;
+        let alias = *spellings
+            .entry((inode, spelling.to_owned()))
+            .or_insert_with(|| {
+                *last += 1;
+                INodeNo(ROOT.0 + *last)
+            });
+        self.aliases.insert(alias, inode);
+        alias
     }
 
     /// Adds a name of an existing object, which it returns.
@@ -318,6 +341,7 @@ impl State {
         key: OsString,
         name: &OsStr,
     ) -> DiskResult<&Node> {
+        let inode = *self.aliases.get(&inode).unwrap_or(&inode);
         let dir = self.node(parent)?;
         if dir.entries.contains_key(&key) {
             return Err(Errno::EEXIST);
@@ -386,12 +410,21 @@ impl Filesystem for Server {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let mut state = self.0.enter();
         let key = self.0.key(name);
+        let has_one = !self.0.lacks(Lack::Inodes);
         let answer = state.node(parent).and_then(|dir| {
-            let (_, inode) = dir.entries.get(&key).ok_or(Errno::ENOENT)?;
-            Ok(*inode)
+            let (spelling, inode) = dir.entries.get(&key).ok_or(Errno::ENOENT)?;
+            Ok((has_one || spelling == name, *inode))
         });
-        let answer = answer.and_then(|inode| Ok(self.0.attributes(inode, state.node(inode)?)));
-        send!(reply, answer, found => reply.entry(&TTL, &found, Generation(0)));
+        let answer = answer.and_then(|(is_own, inode)| {
+            let inode = if is_own {
+                inode
+            } else {
+                state.alias(inode, name)
+            };
+            Ok(self.0.attributes(inode, state.node(inode)?))
+        });
+        let ttl = if has_one { TTL } else { Duration::from_secs(1) };
+        send!(reply, answer, found => reply.entry(&ttl, &found, Generation(0)));
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {

@@ -62,7 +62,7 @@ impl Base {
         }
     }
 
-    /// Returns true for the name of a part file or journal at a daemon, which clients must not see.
+    /// Returns true for the name of a part file or journal at a daemon, which clients must not read.
     /// `is_listed` is true for a name that was read from the directory, and not given by the client.
     pub(super) fn hides(&self, dir: &OwnedFd, leaf: &[u8], is_listed: bool) -> bool {
         matches!(self, Self::Beneath(..))

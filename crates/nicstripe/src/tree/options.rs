@@ -108,7 +108,7 @@ pub struct TreeReport {
     pub nodes: u64,
     /// Number of hard links created to files that were copied or already present.
     pub hard_links: u64,
-    /// Number of files and links unchanged at the target.
+    /// Number of files, symbolic links and hard links unchanged at the target.
     pub unchanged: u64,
     /// Number of files skipped because the target's is newer.
     pub newer: u64,

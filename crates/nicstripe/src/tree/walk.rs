@@ -34,8 +34,8 @@ use super::{
     owners::Owners,
 };
 use crate::file::{
-    FileError, Root, SOURCE_FLAGS, has_hole, identity_of, inode_of, may_have_holes, owner_of,
-    tells_no_sizes, too_much_made, xattrs_of, xattrs_of_symlink,
+    Barred, FileError, Root, SOURCE_FLAGS, has_hole, identity_of, inode_of, may_have_holes,
+    owner_of, tells_no_sizes, too_much_made, xattrs_of, xattrs_of_symlink,
 };
 
 #[derive(Debug, Clone)]
@@ -201,11 +201,8 @@ impl Walk {
         }
         let is_listed = matches!(selection, Selection::All);
         let is_hidden = location.directory.anchor.base.hides(&dir, leaf, is_listed);
-        if is_hidden && is_listed {
-            return;
-        }
         let stat = match statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
-            _ if is_hidden => {
+            _ if is_hidden && !is_listed => {
                 return self.fail_in_level(
                     &location,
                     missing(&selection),
@@ -213,6 +210,8 @@ impl Walk {
                 );
             }
             Ok(stat) => stat,
+            // The part file of a copy that has ended meanwhile.
+            Err(_) if is_hidden => return,
             Err(_) if self.is_excluded(&location, false) => return,
             Err(error) => return self.fail_in_level(&location, missing(&selection), error.into()),
         };
@@ -221,6 +220,9 @@ impl Walk {
             FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
         ) {
             return;
+        }
+        if is_hidden {
+            return self.fail_in_level(&location, FailCode::Refused, Barred::Hidden.into());
         }
         let looked = StatEntry {
             parent: Some(parent),

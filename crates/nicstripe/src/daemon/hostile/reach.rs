@@ -255,7 +255,14 @@ async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
         let copied = client.get_tree(sources, &into, false, options);
         within(copied.finish()).await
     };
-    get_tree(vec![(None, true)], recursive()).await.unwrap();
+    let got = get_tree(vec![(None, true)], recursive()).await.unwrap();
+    // By name, so that a copy without them is not taken for whole.
+    let failures = got.tree.unwrap().failures;
+    let failed: Vec<&str> = failures.iter().map(|failure| &*failure.name).collect();
+    assert_eq!(
+        failed,
+        [PART_DIR, JOURNAL, "dir/.x.01234567.nicstripe-part"]
+    );
     assert_eq!(names(&into), ["dir", "peek", "way"]);
     assert_eq!(names(&into.join("dir")), Vec::<String>::new());
     let from_list = TreeOptions {

@@ -27,7 +27,7 @@ use super::{
     leaf::Leaf,
     outbox::Outbox,
     placing::replaced,
-    spelling::Spellings,
+    spelling::{Spelling, Spellings},
     surplus::{AnnouncedNames, Deleter},
 };
 use crate::tree::halt::{Halt, breach};
@@ -302,10 +302,17 @@ impl Directories {
                 self.spellings
                     .other(&dir, leaf.parent.key, &leaf.name, inode_of(stat))?
         {
-            // It stays, also with `--delete`.
-            self.announced.insert(&leaf.parent, &other);
-            let other = escaped(other.as_bytes());
-            let why = format!("this disk ignores case, and has it as \"{other}\"");
+            let why = match other {
+                Spelling::Listed(other) => {
+                    // It stays, also with `--delete`.
+                    self.announced.insert(&leaf.parent, &other);
+                    let other = escaped(other.as_bytes());
+                    format!("this disk ignores case, and has it as \"{other}\"")
+                }
+                Spelling::Unknown => {
+                    "this disk ignores case, and lists it under another name".to_owned()
+                }
+            };
             return Err(io::Error::other(why));
         }
         Ok(found)

@@ -343,10 +343,11 @@ impl Receiver {
             (Ok(Verdict::Exists), _) => return self.leave(&entry, &leaf),
             (Ok(verdict), announced) => announced.unwrap_or(verdict),
         };
-        self.out.report.hard_links += 1;
         if !verdict.is_wanted() {
+            self.out.report.unchanged += 1;
             return self.skip(&entry, &leaf, verdict);
         }
+        self.out.report.hard_links += 1;
         if announced.is_none() {
             self.out.decide(entry.id, verdict);
         }

@@ -118,8 +118,11 @@ impl Links {
             .look(&link.leaf)
             .map_err(|error| link.leaf.error("look for", error))?;
         let existing = existing.as_ref();
+        // A file that a run would replace gets another inode, which its links do not have.
+        let is_linked =
+            |file: &Stat| is_same(existing, file) && self.placed.contains(link.to, inode_of(file));
         let file = || directories.find_file(&link.path);
-        if request.rules.dry_run && file().is_ok_and(|(.., file)| is_same(existing, &file)) {
+        if request.rules.dry_run && file().is_ok_and(|(.., file)| is_linked(&file)) {
             return Ok(Verdict::Same);
         }
         let verdict = self.verdict(existing);
@@ -154,11 +157,7 @@ impl Links {
     fn try_make(&self, link: &Link, directories: &Directories) -> io::Result<Verdict> {
         let (from, name, file) = directories.find_file(&link.path)?;
         let inode = inode_of(&file);
-        if !self
-            .placed
-            .hashes
-            .contains(&self.placed.hash(link.to, inode))
-        {
+        if !self.placed.contains(link.to, inode) {
             return Err(io::Error::other("this copy did not place the file"));
         }
         let existing = link.leaf.look()?;
@@ -186,6 +185,10 @@ impl Links {
 }
 
 impl PlacedInodes {
+    fn contains(&self, id: EntryId, inode: Inode) -> bool {
+        self.hashes.contains(&self.hash(id, inode))
+    }
+
     fn hash(&self, id: EntryId, inode: Inode) -> u64 {
         self.seed.hash_one((id.0, inode))
     }

@@ -152,7 +152,6 @@ impl Outlet {
         match (verdict, announced.kind) {
             (_, Kind::Directory) => {}
             (Verdict::Newer, _) => self.report.newer += 1,
-            (_, Kind::HardLink) => self.report.hard_links += 1,
             _ => self.report.unchanged += 1,
         }
         self.file_done(announced, true);
