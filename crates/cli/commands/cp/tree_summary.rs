@@ -38,7 +38,7 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
                 "deleted"
             },
         ),
-        (tree.special, "special files skipped"),
+        (tree.special, "special or partial files skipped"),
         (
             tree.stripped,
             "without all attributes (the disk cannot keep them, or special-modes is not granted)",
@@ -75,7 +75,7 @@ pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
         ("Number of files unchanged", tree.unchanged),
         ("Number of files newer at the target", tree.newer),
         ("Number of deleted files", tree.deleted),
-        ("Number of special files skipped", tree.special),
+        ("Number of special or partial files skipped", tree.special),
         ("Number of entries without all attributes", tree.stripped),
         ("Number of failures", tree.failed),
     ];
@@ -117,7 +117,7 @@ mod tests {
         };
         assert_eq!(
             counts(&tree, false),
-            "1,234 files (5.0 MiB), 1 directory copied; 7 unchanged; 2 deleted; 1 special files skipped; 3 failed"
+            "1,234 files (5.0 MiB), 1 directory copied; 7 unchanged; 2 deleted; 1 special or partial files skipped; 3 failed"
         );
         assert!(counts(&tree, true).starts_with(
             "would copy 1,234 files (5.0 MiB), 1 directory; 7 unchanged; 2 would be deleted"

@@ -34,8 +34,8 @@ use super::{
     owners::Owners,
 };
 use crate::file::{
-    Barred, FileError, Root, SOURCE_FLAGS, has_hole, identity_of, inode_of, may_have_holes,
-    owner_of, tells_no_sizes, too_much_made, xattrs_of, xattrs_of_symlink,
+    FileError, Root, SOURCE_FLAGS, has_hole, identity_of, inode_of, may_have_holes, owner_of,
+    tells_no_sizes, too_much_made, xattrs_of, xattrs_of_symlink,
 };
 
 #[derive(Debug, Clone)]
@@ -221,15 +221,16 @@ impl Walk {
         ) {
             return;
         }
-        if is_hidden {
-            return self.fail_in_level(&location, FailCode::Refused, Barred::Hidden.into());
-        }
         let looked = StatEntry {
             parent: Some(parent),
             location,
             stat,
             bytes: None,
         };
+        // Another peer's copy may be under way: its part file is no failure of this one.
+        if is_hidden {
+            return self.leave_out(&looked);
+        }
         self.classify(looked, &dir, selection);
     }
 
@@ -335,7 +336,7 @@ impl Walk {
         self.tell(looked, content, None);
     }
 
-    /// Queues the name of a special file that is not copied.
+    /// Queues the name of a special file, or of an unfinished copy, that is not copied.
     fn leave_out(&mut self, looked: &StatEntry) {
         let name = looked.location.name().ok().flatten();
         self.found
