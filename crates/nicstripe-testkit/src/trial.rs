@@ -123,14 +123,14 @@ pub fn trials_in_a_lab(
         })
         .collect();
     let groups = groups.into_iter();
-    groups
+    let once = groups
         .flat_map(|(tests, obstacle)| tests.iter().map(move |test| (test, obstacle)))
         .map(|(test, obstacle)| {
             let no_lab = no_lab.clone();
             trial(test, move || no_lab.or_else(obstacle))
-        })
-        .chain(again)
-        .collect()
+        });
+    // The groups end with tests that measure, which fewer others then disturb.
+    again.into_iter().chain(once).collect()
 }
 
 /// Obstacle of tests that every machine can run: always `None`.
