@@ -19,7 +19,9 @@ use socket2::SockRef;
 use tokio::sync::mpsc;
 
 use super::{
-    input::{BenchInput, Command, Input, Jobs, SessionHandle, report},
+    handle::SessionHandle,
+    inbox::{BenchInput, Command, Input, report},
+    jobs::Jobs,
     path_connection::PathConnection,
     serve::Serve,
 };

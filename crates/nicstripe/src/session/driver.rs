@@ -33,7 +33,9 @@ use self::{account::Account, asks::Asks};
 use super::{
     bench::{SessionBench, Tap},
     congestion,
-    input::{Command, Input, Jobs, LinkNews, SessionHandle, SessionSignals},
+    handle::{SessionHandle, SessionSignals},
+    inbox::{Command, Input, LinkNews},
+    jobs::Jobs,
     kind::retransmit::BufferedChunk,
     path_connection::{Established, PathConnection, PathPlan},
     record::Record,
@@ -579,7 +581,7 @@ impl Drop for Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::input::Fault;
+    use crate::session::jobs::Fault;
 
     fn started() -> SessionHandle {
         Driver::start(DriverConfig {

@@ -2,15 +2,17 @@
 //! and commands.
 //!
 //! `nicstripe-proto` makes the protocol's decisions, and this module carries them out. [`driver`] is
-//! the event loop and [`input`] its inputs. [`transfer`] has the running transfers, [`kind`] one file
-//! for each kind of them, [`bench`] the benchmark, and [`serve`] the service that a daemon offers to
-//! the peer. [`path_connection`] holds a path's connections, and [`congestion`] selects their
-//! congestion control.
+//! the event loop, [`inbox`] its inputs, [`jobs`] the jobs that it starts, and [`handle`] the handle of
+//! others to it. [`transfer`] has the running transfers, [`kind`] one file for each kind of them,
+//! [`bench`] the benchmark, and [`serve`] the service that a daemon offers to the peer.
+//! [`path_connection`] holds a path's connections, and [`congestion`] selects their congestion control.
 
 mod bench;
 mod congestion;
 mod driver;
-mod input;
+mod handle;
+mod inbox;
+mod jobs;
 pub(crate) mod kind;
 mod last_progress;
 mod path_connection;
@@ -25,7 +27,9 @@ mod waiters;
 
 pub(crate) use self::{
     driver::{Connect, Driver, DriverConfig, Joining},
-    input::{BenchInput, Command, Fault, Input, LinkNews, SessionHandle},
+    handle::SessionHandle,
+    inbox::{BenchInput, Command, Input, LinkNews},
+    jobs::Fault,
     last_progress::NOTICE,
     path_connection::{Arriving, Capacities, Established, LinkRates, PathPlan},
     serve::{Pending, Serve},

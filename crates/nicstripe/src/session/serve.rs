@@ -13,7 +13,7 @@ use nicstripe_proto::{
 };
 
 use super::{
-    input::SessionHandle,
+    handle::SessionHandle,
     kind::{Opened, tree::TreeThread},
 };
 use crate::{file::FileError, report::metrics::Meters};

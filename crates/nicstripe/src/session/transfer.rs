@@ -13,7 +13,7 @@ use nicstripe_proto::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    input::{Jobs, TargetLease},
+    jobs::{Jobs, TargetLease},
     kind::{Kind, Scope, retransmit::RetransmitBuffer, tree::TreeThread},
     last_progress::Mark,
     path_connection::PathConnection,

@@ -21,7 +21,7 @@ use crate::{
     file::{self, FileError, ReadOptions, SimulatedDisk, WriteError},
     session::{
         Outcome, Starter, Tally, Waiter,
-        input::{IoResult, Said, Step},
+        inbox::{IoResult, Said, Step},
         kind::{
             Download,
             entry::EntrySource,

@@ -9,7 +9,7 @@ use super::Driver;
 use crate::{
     report::error::Error,
     session::{
-        input::{AskReply, Input, report},
+        inbox::{AskReply, Input, report},
         last_progress::LastProgress,
         transfer::Transfers,
     },

@@ -10,7 +10,8 @@ use super::Driver;
 use crate::{
     file::{self, Arrived, ChunkBuffer, FileError, WriteError},
     session::{
-        input::{IoResult, Step, TargetLease, verified},
+        inbox::{IoResult, Step},
+        jobs::{TargetLease, verified},
         kind::retransmit::Produced,
         transfer::Running,
     },

@@ -13,7 +13,8 @@ use super::Driver;
 use crate::{
     report::error::Error,
     session::{
-        input::{LinkNews, Step, TargetLease},
+        inbox::{LinkNews, Step},
+        jobs::TargetLease,
         transfer::Running,
     },
     text::shown_interface,

@@ -12,7 +12,7 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        input::{Input, LinkNews, PathSink},
+        inbox::{Input, LinkNews, PathSink},
         path_connection::{Established, PathConnection, PathPlan},
         tally::REPLACED,
     },

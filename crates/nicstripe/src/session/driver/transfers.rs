@@ -21,7 +21,7 @@ use crate::{
         metrics::TransferDirection,
     },
     session::{
-        input::{Input, IoResult, Said, Step},
+        inbox::{Input, IoResult, Said, Step},
         kind::{Kind, Opened, Opening, Scope},
         path_connection::PathConnection,
         record::Record,

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     file::{self, FileError},
     report::{error::Error, metrics::TransferDirection},
-    session::input::{Input, Said, report},
+    session::inbox::{Input, Said, report},
     tree::channel::{ReceiverInput, SenderInput},
 };
 

@@ -16,7 +16,10 @@ use super::{
 use crate::{
     file::{ChunkBuffer, FileError},
     report::{error::Error, metrics::TransferDirection},
-    session::input::{Fault, Input, IoResult, Said, Step},
+    session::{
+        inbox::{Input, IoResult, Said, Step},
+        jobs::Fault,
+    },
 };
 
 /// Source of the bytes of a stream.

@@ -28,7 +28,7 @@ use self::{
     retransmit::{ChunkSender, RetransmitBuffer, stream},
     tree::TreeThread,
 };
-use super::input::Jobs;
+use super::jobs::Jobs;
 use crate::{
     file::{self as files, ChunkBuffer, FileError},
     report::{error::Error, event::Event, metrics::TransferDirection},

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     file::{ChunkBuffer, IoPool},
-    session::input::Fault,
+    session::jobs::Fault,
 };
 
 /// Capacity of the channel between a session and a reader or writer, in chunks. The session buffers

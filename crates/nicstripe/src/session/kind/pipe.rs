@@ -9,7 +9,7 @@ use super::{
     retransmit::ChunkSender,
     stream::{Incoming, StreamItem, StreamSink, StreamSource},
 };
-use crate::{file::FileError, session::input::Fault};
+use crate::{file::FileError, session::jobs::Fault};
 
 /// Returns the source that sends the bytes of a reader until end of file.
 pub(crate) fn source(mut reader: impl io::Read + Send + 'static, upload: Upload) -> StreamSource {

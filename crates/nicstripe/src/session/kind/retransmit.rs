@@ -14,7 +14,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     file::{BufferPool, ChunkBuffer, FileError},
-    session::input::{Input, Jobs, Said},
+    session::{
+        inbox::{Input, Said},
+        jobs::Jobs,
+    },
 };
 
 /// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or

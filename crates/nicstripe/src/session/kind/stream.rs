@@ -16,7 +16,7 @@ use super::{
 use crate::{
     file::{ChunkBuffer, FileError, IoPool, options::PIPE_WINDOW},
     report::{error::Error, metrics::TransferDirection},
-    session::input::{Input, IoResult, Said, Step},
+    session::inbox::{Input, IoResult, Said, Step},
 };
 
 /// Item of a stream.

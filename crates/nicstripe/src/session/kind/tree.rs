@@ -15,7 +15,10 @@ use super::{Kind, Scope, check_batches, not_started, retransmit::ChunkSender};
 use crate::{
     file::{ChunkBuffer, FileError},
     report::{error::Error, event::Event, metrics::TransferDirection},
-    session::input::{Fault, Input, Said},
+    session::{
+        inbox::{Input, Said},
+        jobs::Fault,
+    },
     tree::{
         EntryOutcome, TreeReport,
         channel::{

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     file::{ChunkBuffer, FileError},
     report::{error::Error, metrics::TransferDirection},
-    session::input::{Input, Said},
+    session::inbox::{Input, Said},
     tunnel::TunnelMux,
 };
 
@@ -169,7 +169,7 @@ mod tests {
     use crate::{
         file::{BufferPool, IoPool},
         report::error::Error,
-        session::input::{Jobs, SessionHandle},
+        session::{handle::SessionHandle, jobs::Jobs},
         tunnel::TunnelMux,
     };
 

@@ -30,7 +30,7 @@ use crate::{
     },
     session::{
         Pending, Serve, SessionHandle,
-        input::{Input, IoResult, Said, Step},
+        inbox::{Input, IoResult, Said, Step},
         kind::{Kind, Opened, Scope, retransmit::ChunkSender, tree::TreeThread},
     },
 };
