@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::{
     case::Case,
     finding::{Finding, Severity, Subject},
-    rule::{Rule, rule},
-    rules::RULES,
+    rule::Rule,
+    rules::{RULES, rule},
 };
 
 /// Result of an examination.

@@ -28,7 +28,7 @@ pub use self::{
     diagnosis::{Diagnosis, Examined, examine},
     finding::{Command, Confidence, Evidence, Finding, Remedy, Severity, Subject},
     page::page,
-    rule::{Needs, Rule, rule},
-    rules::RULES,
+    rule::{Needs, Rule},
+    rules::{RULES, rule},
     snapshot::{SNAPSHOT_SCHEMA, Snapshot, SnapshotError},
 };

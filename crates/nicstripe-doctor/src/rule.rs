@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{case::Case, finding::Finding, rules::RULES};
+use crate::{case::Case, finding::Finding};
 
 /// Rule: what it looks at, when it speaks and why, and its judge.
 #[derive(Clone, Copy)]
@@ -71,11 +71,6 @@ impl fmt::Display for Needs {
             Self::Bench => "--bench",
         })
     }
-}
-
-/// Returns the rule of this number.
-pub fn rule(id: u8) -> Option<&'static Rule> {
-    RULES.iter().find(|rule| rule.id == id)
 }
 
 /// Outcome for one thing that a rule examined: nothing wrong, or a finding. `None` in its place means

@@ -197,20 +197,19 @@
 //!
 //! Async code runs on the caller's tokio runtime, of either flavour, with I/O and time enabled. A
 //! few I/O threads read, hash and write files; a [`Client`] or [`Daemon`] owns them, and they end
-//! with it. There is no thread per object. Each pipe has a thread, because reading it may block.
+//! with it. There is no thread per object. Each tree and each pipe has a thread.
 //!
 //! # Side effects
 //!
 //! The library has no global state, prints nothing, handles no signal and installs no logger (it
-//! logs through `tracing`). It reads the environment only in [`trust::Home::from_env`]. It changes
-//! routes and MTUs only if the program passes a [state directory](ClientBuilder::state_dir) or a
-//! [`routes::RouteKeeper`]; only then may it start a process, the helper `nicstripe-routes`. Unsafe
-//! code is confined to the crate `nicstripe-link`.
+//! logs through `tracing`). It reads the environment only in [`trust::Home::from_env`] and
+//! [`bootstrap`]. It changes routes and MTUs only if the program passes a
+//! [state directory](ClientBuilder::state_dir) or a [`routes::RouteKeeper`]; only then may it start
+//! a process, the helper `nicstripe-routes`. Unsafe code is confined to the crate `nicstripe-link`.
 //!
 //! # Features
 //!
-//! - `bench`, off by default: [`Client::bench`] and [`mod@bench`], which measure what the links carry.
-//!   Without it, a daemon rejects benchmarks as disabled.
+//! - `bench`, off by default: no effect. For programs that name it.
 //!
 //! The crate runs on Linux.
 //!

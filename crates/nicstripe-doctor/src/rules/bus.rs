@@ -8,7 +8,7 @@ use nicstripe_proto::BitRate;
 
 use super::{
     addressing::each,
-    line,
+    link::line,
     processor::{has_full_core, is_core_full, is_throttled},
 };
 use crate::{

@@ -2,7 +2,7 @@
 
 use nicstripe_bench::{SweepKind, listed};
 
-use super::{addressing::each, line};
+use super::addressing::each;
 use crate::{
     case::{Case, LinkFacts, Place, Side},
     finding::{Finding, Severity},
@@ -97,6 +97,11 @@ fn mode_rate(mode: &str) -> Option<u32> {
     mode[digits..]
         .starts_with("base")
         .then(|| mode[..digits].parse().ok())?
+}
+
+/// Formats a line rate in the unit of its name: `100 Mb/s`.
+pub(super) fn line(mbps: u32) -> String {
+    format!("{mbps} Mb/s")
 }
 
 /// Highest rate of a link with two pairs, in Mbit/s.

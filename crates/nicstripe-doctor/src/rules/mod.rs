@@ -63,9 +63,9 @@ pub static RULES: &[Rule] = &[
     addressing::DUPLICATE,
 ];
 
-/// Formats a line rate in the unit of its name: `100 Mb/s`.
-fn line(mbps: u32) -> String {
-    format!("{mbps} Mb/s")
+/// Returns the rule of this number.
+pub fn rule(id: u8) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.id == id)
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ pub(super) const SHAPER: Rule = Rule {
                         "tc qdisc",
                     );
                 if let Some(mbps) = place.interface.speed_mbps {
-                    finding = finding.proof("line rate", super::line(mbps), "ethtool");
+                    finding = finding.proof("line rate", super::link::line(mbps), "ethtool");
                 }
                 let undo = match (&*qdisc.kind, qdisc.burst_bytes, qdisc.queue_bytes) {
                     ("tbf", Some(burst), Some(queue)) => Some(place.line(

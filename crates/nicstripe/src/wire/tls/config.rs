@@ -3,7 +3,7 @@
 //! | | |
 //! | --- | --- |
 //! | version | TLS 1.3 only |
-//! | cipher | AES-128-GCM; ChaCha20-Poly1305 if it is faster on either end's processor |
+//! | cipher | AES-128-GCM; ChaCha20-Poly1305 if it is faster on either end's processor; AES-256-GCM with earlier versions |
 //! | key exchange | X25519MLKEM768 only: a recording made today stays unreadable to a quantum computer, for 0.07 ms more a handshake |
 //! | keys | Ed25519 raw public keys (RFC 7250), pinned, on both ends, always; any key for an invitation, which proves a code instead |
 //! | application protocol | [`ALPN`], always; [`INVITATION_ALPN`] for an invitation |
