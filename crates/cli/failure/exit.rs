@@ -60,7 +60,7 @@ impl Exit {
             | Error::Refused { .. }
             | Error::Full { .. } => Self::Refused,
             Error::Resolve { .. } | Error::Connect { .. } | Error::Unreachable(_) => Self::NoLink,
-            Error::Link { .. } | Error::NoInterface { .. } | Error::Astray { .. } => Self::NoLink,
+            Error::Link { .. } | Error::NoInterface { .. } => Self::NoLink,
             Error::Target {
                 code: TargetRefusal::NotAllowed,
                 ..

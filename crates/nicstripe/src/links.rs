@@ -2,9 +2,9 @@
 //!
 //! `request` holds the links that a user names, `local` the interfaces of this machine. `contact`
 //! makes the first connection of a session, which `establish` starts, and `trying` tells of its
-//! wait; `linker` plans all others and follows changes, with the results of `probes` and the proofs
-//! of `address_proof`. `connect` makes one connection, `route_keeper` installs the host routes that
-//! it needs. `discovery` finds peers on the cables, `survey` describes the links. At a daemon,
+//! wait. The protocol plans all others: `watch` tells it of changes here, and `steps` carries out what
+//! it asks for, with the proofs of `address_proof`. `connect` makes one connection, `route_keeper`
+//! installs the host routes that it needs. `discovery` finds peers on the cables, `survey` describes the links. At a daemon,
 //! `listeners` holds the listening sockets and `peer_routes` the host routes of a session, each on
 //! `probation`.
 
@@ -13,17 +13,17 @@ pub(crate) mod connect;
 pub(crate) mod contact;
 pub(crate) mod discovery;
 pub(crate) mod establish;
-pub(crate) mod linker;
 pub(crate) mod listeners;
 pub(crate) mod local;
 pub(crate) mod peer_routes;
 pub(crate) mod plan;
 mod probation;
-pub(crate) mod probes;
 pub(crate) mod request;
 pub(crate) mod route_keeper;
 pub(crate) mod routes;
+mod steps;
 pub(crate) mod survey;
 pub(crate) mod trying;
+mod watch;
 
 pub use self::local::{LocalInterface, local_interfaces};

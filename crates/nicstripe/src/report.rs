@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod link_text;
 pub(crate) mod metrics;
 pub(crate) mod survey;
 

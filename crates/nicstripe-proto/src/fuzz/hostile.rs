@@ -17,6 +17,7 @@ use crate::{
         Answer, AnswerKind, Ask, CloseCode, Committed, Get, GetTree, MOST_ASKS, ObjectEntry,
         OfferKind, Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules,
     },
+    path::{Arrival, Cause, NotConnected, PathPlan},
     session::failure,
     tree::{TreeMessage, TreeRules},
 };
@@ -160,7 +161,9 @@ impl Victim {
 
     fn open(&mut self, path: PathId) {
         self.connections[usize::from(path.0)] = Some(Connection::default());
-        self.session.handle_path_open(path, self.now);
+        let plan = PathPlan::new("eth0".into(), ([10, 0, 0, 1], 7747).into());
+        self.session
+            .handle_arrived(path, plan, &Arrival::default(), self.now);
     }
 
     fn lose(&mut self, path: PathId, loss: PathLoss) {
@@ -170,7 +173,7 @@ impl Victim {
 
     fn retire(&mut self, path: PathId) {
         self.connections[usize::from(path.0)] = None;
-        self.session.retire_path(path, PathLoss::Reset, self.now);
+        self.session.retire_path(path, Cause::Replaced, self.now);
     }
 
     /// Delivers a frame from the peer in encoded form, as over a real connection.
@@ -579,8 +582,9 @@ impl Victim {
         match event {
             Event::Connect(path) if tape.is() => self.open(path),
             Event::Connect(path) => {
+                let why = NotConnected::Other;
                 self.session
-                    .handle_path_lost(path, PathLoss::Unreachable, self.now);
+                    .handle_not_connected(path, why, "refused".into(), self.now);
             }
             Event::Disconnect(path) => self.connections[usize::from(path.0)] = None,
             Event::Requested(Request::Put(put)) => {

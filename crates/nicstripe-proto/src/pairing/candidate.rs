@@ -105,14 +105,6 @@ pub struct CandidateId {
     remote: (u32, IpAddr),
 }
 
-impl CandidateId {
-    /// Returns the index of the local interface, then the index of the peer's interface.
-    #[cfg(test)]
-    pub(crate) fn indices(self) -> [u32; 2] {
-        [self.local.0, self.remote.0]
-    }
-}
-
 /// Formats address and interface index of both ends, as in `fe80::1%3 → fe80::2%5`.
 impl fmt::Display for CandidateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,7 +156,7 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
 /// arrives at the interface `arrived`. Its remote address belongs to another interface: a machine
 /// answers ARP requests for each of its addresses at any interface.
 ///
-/// Returns `None` if one of the two interfaces is not enabled, or if an end no longer has its
+/// Returns `None` if one of the two interfaces may not be used, or if an end no longer has its
 /// address.
 pub(super) fn diverted(
     meant: &Candidate,
@@ -172,12 +164,12 @@ pub(super) fn diverted(
     local: &[PeerInterface],
     remote: &[PeerInterface],
 ) -> Option<Candidate> {
-    let enabled = |side: &'_ [PeerInterface], name: &str| {
-        side.iter()
-            .position(|interface| interface.candidate && interface.name == name)
-    };
-    let ours = &local[enabled(local, &meant.local.interface)?];
-    let theirs = &remote[enabled(remote, arrived)?];
+    let mut ours = local.iter();
+    let ours = ours.find(|own| own.candidate && own.name == meant.local.interface)?;
+    // One that was idle when the peer told of it is not any more.
+    let mut theirs = remote.iter();
+    let is_usable = |own: &PeerInterface| own.candidate || own.idle.is_some();
+    let theirs = theirs.find(|own| is_usable(own) && own.name == arrived)?;
     let (our_address, their_address) = (meant.local.address, meant.remote.address);
     let has_both =
         has_address(std::slice::from_ref(ours), our_address) && has_address(remote, their_address);

@@ -126,17 +126,34 @@ impl Pairing {
             lost.into_iter()
                 .filter_map(|id| self.in_use.remove_entry(&id)),
         );
-        let has = |side: &[PeerInterface], end: &PathEnd| {
-            side.iter().any(|interface| interface.name == end.interface)
+        // An interface keeps its index when it is renamed.
+        let follow = |side: &[PeerInterface], end: &mut PathEnd| {
+            let mut side = side.iter();
+            let now = side.find(|interface| interface.index == end.index);
+            if let Some(now) = now {
+                end.interface.clone_from(&now.name);
+                end.card.clone_from(&now.card);
+            }
+            now.is_some()
         };
         self.lost
-            .retain(|_, lost| has(&local, &lost.local) || has(&remote, &lost.remote));
+            .retain(|_, lost| follow(&local, &mut lost.local) | follow(&remote, &mut lost.remote));
         (self.local, self.remote, self.candidates, self.states) =
             (local, remote, candidates, states);
         self.choose_in_use();
         if any_lost {
             self.discard_failures_of_idle_pairs();
         }
+    }
+
+    /// Returns the interfaces of this machine.
+    pub fn local(&self) -> &[PeerInterface] {
+        &self.local
+    }
+
+    /// Returns the interfaces of the peer.
+    pub fn remote(&self) -> &[PeerInterface] {
+        &self.remote
     }
 
     /// Returns the candidates that [`restrict`](Self::restrict) permits, in any state, best first.
@@ -239,11 +256,11 @@ impl Pairing {
         }
     }
 
-    /// Discards the failures between idle interfaces after the loss of a link. The peer may answer
-    /// at another interface since then.
-    fn discard_failures_of_idle_pairs(&mut self) {
+    /// Discards the failures between idle interfaces after the loss of a link, or of a connection
+    /// between unknown ends. The peer may answer at another interface since then.
+    pub(crate) fn discard_failures_of_idle_pairs(&mut self) {
         self.discard_failures(|pairing, candidate, why| {
-            *why != Failure::Other && pairing.fits(candidate)
+            !matches!(why, Failure::Stranger | Failure::NoPathLeft) && pairing.fits(candidate)
         });
     }
 
@@ -294,7 +311,8 @@ impl Pairing {
             .any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
-    /// Discards the failures of candidates that needed a probe and did not answer. The two ends of
+    /// Discards the failures of candidates that needed a probe and did not answer, of all candidates if
+    /// no link is in use. The two ends of
     /// a cable detect it, configure addresses and begin to listen at different times.
     ///
     /// Also discards failures because of a missing route: a full queue may have dropped the proof
@@ -302,7 +320,9 @@ impl Pairing {
     pub(crate) fn forgive(&mut self) {
         self.discard_failures(|pairing, candidate, why| match why {
             Failure::Unreachable(_) => {
-                candidate.preference == Preference::LinkLocal || pairing.is_beside_a_loss(candidate)
+                candidate.preference == Preference::LinkLocal
+                    || pairing.is_beside_a_loss(candidate)
+                    || pairing.in_use.is_empty()
             }
             Failure::Unrouted => true,
             _ => false,

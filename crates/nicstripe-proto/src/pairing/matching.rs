@@ -102,7 +102,7 @@ fn slots(end: &PathEnd, fastest: u64) -> u64 {
 ///
 /// An interface without a link can serve any candidate. Another one serves as many links as its
 /// rate is a multiple of the rate of the fastest. The slower end of a link has no room for another.
-pub(super) fn has_room<'a>(
+pub(crate) fn has_room<'a>(
     candidate: &Candidate,
     links: impl Iterator<Item = &'a Candidate> + Clone,
 ) -> bool {

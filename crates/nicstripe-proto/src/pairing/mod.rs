@@ -6,14 +6,15 @@
 //!
 //! Link-local pairs are probed first, because link-local addresses fit any two interfaces. Pairs
 //! that would replace a working or lost link are also probed, so that no link is closed for an
-//! unreachable pair. A [`Planner`] decides when to probe, connect and disconnect.
+//! unreachable pair. A client's [`Session`](crate::Session) decides when to probe, connect and
+//! disconnect.
 
 mod candidate;
 mod explain;
 mod hungarian;
 mod machine;
-mod matching;
-mod planner;
+pub(crate) mod matching;
+pub(crate) mod probes;
 mod state;
 
 #[cfg(test)]
@@ -24,6 +25,6 @@ pub use self::{
     explain::{Explanation, Fact, LeftOut, Side},
     machine::{MOST_ADDRESSES, MOST_INTERFACES, MOST_PROBES, Pairing},
     matching::choose,
-    planner::{Planner, Step},
+    probes::{PROBE_BURST, PROBES_PER_SECOND},
     state::{CandidateState, Failure, Obstacle},
 };

@@ -30,8 +30,10 @@ pub enum Failure {
         /// Name of the peer's interface at which the connection arrived.
         arrived: String,
     },
-    /// Any other failure of the connection.
-    Other,
+    /// Another machine answered.
+    Stranger,
+    /// The session has used all its path IDs.
+    NoPathLeft,
 }
 
 /// What stands against a connection.

@@ -1,12 +1,16 @@
-//! State machine and measurements of one path to the peer.
+//! One path to the peer: its plan, state machine and measurements.
 //!
 //! ```text
-//!         opened            silent for T               silent for max(1.5 s, 2 T)
-//! Probing ──────► Open ◄──────────────────► Suspect ──────────────────────────────► Failed
-//!  ▲  │             │                          │                                     ▲  │
-//!  │  │             └──────────────────────────┴────── carrier lost, reset ──────────┤  │
-//!  │  └─────────────────────────────────────────────── could not connect ────────────┘  │
-//!  └────────────────────────── after 250 ms to 1.5 s ───────────────────────────────────┘
+//! Routing ──► Announced ──┐
+//!    │   route, no answer │ answered
+//!    │        needed      ▼           opened            silent for T        silent for max(1.5 s, 2 T)
+//!    └───────────────► Connecting ──────► Open ◄──────────────────► Suspect ─────────────────► Failed
+//!                        ▲  │              │                          │                        ▲  │
+//!                        │  │              └──────────────────────────┴── carrier lost, reset ─┤  │
+//!                        │  └───────────────────────────────────────────── could not connect ──┘  │
+//!                        └──────────────────────── after 250 ms to 1.5 s ─────────────────────────┘
+//!
+//! any state ──► Retired: the link is not wanted, or its interface is gone ──► Routing, Connecting
 //! ```
 //!
 //! T, the suspect timeout, is 4 × the minimum RTT, but at least 500 ms and at most 2 s.
@@ -19,11 +23,17 @@
 
 use std::{
     cmp::Reverse,
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
-use super::{flap_damping::FlapDamping, flow::Flow, pace::Pace};
-use crate::{units::BitRate, wire::load::LoadOrder};
+use super::{
+    flap_damping::FlapDamping,
+    flow::Flow,
+    pace::Pace,
+    plan::{Origin, PathPlan},
+};
+use crate::{pairing::Obstacle, units::BitRate, wire::load::LoadOrder};
 
 /// Combines the verification results of two connections: false if either failed, otherwise unknown
 /// (`None`) if either is unknown.
@@ -65,40 +75,98 @@ pub(crate) const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 /// State of a path, as seen by one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
-    /// Connection attempt in progress. Previous states: none, `Failed`. Next states: `Open`,
-    /// `Failed`.
-    Probing,
-    /// Connected and in use. Previous states: `Probing`, `Suspect`. Next states: `Suspect`,
-    /// `Failed`.
+    /// Client only: the host route that the path may need is being installed.
+    Routing,
+    /// Client only: the peer, which needs a host route, was told of the connection and has not
+    /// answered yet.
+    Announced,
+    /// Connection attempt in progress.
+    Connecting,
+    /// Connected and in use.
     Open,
     /// Connected, but silent for longer than the suspect timeout. The path gets no new chunks, and
-    /// other paths may retransmit its chunks. Previous state: `Open`. Next states: `Open`,
-    /// `Failed`.
+    /// other paths may retransmit its chunks.
     Suspect,
-    /// Not connected. Previous states: all others. Next state: `Probing` after a back-off, on the
-    /// client only.
+    /// Not connected. The client connects again after a back-off.
     Failed {
-        /// Time of the next connection attempt; `None` for a retired path and on the daemon, which
-        /// waits for the client.
+        /// Time of the next connection attempt; `None` on the daemon, which waits for the client.
         retry_at: Option<Instant>,
     },
+    /// No longer wanted. A path of the same link may take its ID.
+    Retired,
 }
 
 impl PathState {
     /// Returns true if the path has a connection, even if the path is suspect.
-    pub(crate) fn is_connected(self) -> bool {
+    pub fn is_connected(self) -> bool {
         matches!(self, Self::Open | Self::Suspect)
     }
 
+    /// Returns true if the path is on its way to its first connection, or to the next.
+    pub fn is_connecting(self) -> bool {
+        matches!(self, Self::Routing | Self::Announced | Self::Connecting)
+    }
+
+    /// Table of the transitions.
     fn may_change_to(self, next: Self) -> bool {
+        use PathState::{Announced, Connecting, Failed, Open, Retired, Routing, Suspect};
         matches!(
             (self, next),
-            (Self::Probing, Self::Open | Self::Failed { .. })
-                | (Self::Open, Self::Suspect | Self::Failed { .. })
-                | (Self::Suspect, Self::Open | Self::Failed { .. })
-                | (Self::Failed { .. }, Self::Probing)
+            (Routing, Announced | Connecting | Retired)
+                | (Announced, Connecting | Retired)
+                | (Connecting, Open | Failed { .. } | Retired)
+                | (Open, Suspect | Failed { .. } | Retired)
+                | (Suspect, Open | Failed { .. } | Retired)
+                | (Failed { .. }, Connecting | Retired)
+                | (Retired, Routing | Connecting)
         )
     }
+}
+
+/// What a person is told of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathStatus {
+    /// Connecting for the first time.
+    Connecting,
+    /// Connected and in use.
+    Up,
+    /// Connected, but nothing was heard for too long.
+    Suspect,
+    /// The connection was lost, for this reason. A client connects again unless the path is retired.
+    Down(Cause),
+    /// Not used, for this reason.
+    LeftOut(Cause),
+}
+
+/// Reason why a path is not connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// The connection was lost.
+    Lost(PathLoss),
+    /// The attempt failed; the text, for people, is that of its error.
+    NotConnected(String),
+    /// The connection arrived at this interface of the peer, which is not the intended one.
+    WrongInterface {
+        /// Interface of the peer at which the connection arrived.
+        arrived: String,
+    },
+    /// Other links are better.
+    Replaced,
+    /// The path only served to reach the peer.
+    ContactOnly,
+    /// The link was named and did not connect during the whole transfer.
+    NotInTime,
+}
+
+/// Why a connection attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotConnected {
+    /// Nothing answered, or what answered refused the connection.
+    Obstacle(Obstacle),
+    /// The connection, or the handshake on it, failed in another way.
+    Other,
+    /// Another machine answered.
+    Stranger,
 }
 
 /// Reason why a path has lost its connection or could not connect.
@@ -119,14 +187,39 @@ pub enum PathLoss {
     /// A chunk or the TLS stream was corrupted in transit, for example by a faulty cable, interface
     /// or memory.
     Damaged,
-    /// The connection arrived at another interface of the peer than the intended one.
-    WrongInterface,
 }
 
-/// State, timers and measurements of one path of a session.
+/// What is known of a new connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Name of the peer's interface at which the connection arrived; `None` if unknown.
+    pub interface: Option<String>,
+    /// Local address of the connection.
+    pub local: Option<IpAddr>,
+    /// Path MTU in bytes; `None` if it equals the interface's MTU.
+    pub path_mtu: Option<u32>,
+}
+
+/// Plan, state, timers and measurements of one path of a session.
 #[derive(Debug)]
 pub struct Path {
+    plan: PathPlan,
     state: PathState,
+    /// Reason of the latest loss or failure; `None` while connected and before the first failure.
+    cause: Option<Cause>,
+    /// Status of which the driver was told.
+    pub(crate) told: PathStatus,
+    /// True if the path has been connected since it was planned.
+    was_open: bool,
+    /// Number of connections that the path has had.
+    connections: u32,
+    /// Interface of the peer at which the latest connection arrived; `None` if unknown.
+    arrived: Option<String>,
+    /// Size in bytes of the largest packets that pass, if smaller than the interface's MTU.
+    path_mtu: Option<u32>,
+    /// True if a probe was answered during a connection attempt that may have begun before the
+    /// cable was plugged in. A failure of that attempt says nothing then.
+    pub(crate) is_overtaken: bool,
     last_heard: Instant,
     last_sent: Instant,
     attempts: u32,
@@ -163,16 +256,24 @@ pub struct Path {
 }
 
 impl Path {
-    /// Returns a path in state [`PathState::Probing`].
-    pub(crate) fn probing(now: Instant) -> Self {
+    /// Returns a new path in state [`PathState::Connecting`].
+    pub(crate) fn new(plan: PathPlan, now: Instant) -> Self {
         Self {
-            state: PathState::Probing,
+            carries_data: plan.origin != Origin::Excluded,
+            pace: plan.cap.map(|cap| Pace::new(cap, now)),
+            plan,
+            state: PathState::Connecting,
+            cause: None,
+            told: PathStatus::Connecting,
+            was_open: false,
+            connections: 0,
+            arrived: None,
+            path_mtu: None,
+            is_overtaken: false,
             last_heard: now,
             last_sent: now,
             attempts: 0,
             flow: Flow::default(),
-            carries_data: true,
-            pace: None,
             loading: None,
             close_sent: false,
             echo: None,
@@ -186,6 +287,14 @@ impl Path {
             damages: 0,
             flap_damping: FlapDamping::default(),
             control_late: None,
+        }
+    }
+
+    /// Returns a new path in state [`PathState::Routing`].
+    pub(crate) fn routing(plan: PathPlan, now: Instant) -> Self {
+        Self {
+            state: PathState::Routing,
+            ..Self::new(plan, now)
         }
     }
 
@@ -219,9 +328,117 @@ impl Path {
         }
     }
 
+    /// Returns the plan of the path.
+    pub fn plan(&self) -> &PathPlan {
+        &self.plan
+    }
+
+    pub(crate) fn plan_mut(&mut self) -> &mut PathPlan {
+        &mut self.plan
+    }
+
     /// Returns the current state of the path.
     pub fn state(&self) -> PathState {
         self.state
+    }
+
+    /// Returns true if the path is no longer wanted.
+    pub fn is_retired(&self) -> bool {
+        self.state == PathState::Retired
+    }
+
+    /// Returns true if the path is connected, or its next connection is under way for the first
+    /// time. Such a path holds its interfaces.
+    pub(crate) fn holds_interfaces(&self) -> bool {
+        self.state.is_connected() || (self.state.is_connecting() && self.cause.is_none())
+    }
+
+    /// Returns true during the first connection attempt.
+    pub(crate) fn is_tried_first(&self) -> bool {
+        self.state == PathState::Connecting && self.cause.is_none()
+    }
+
+    /// Returns true if the path has been connected since it was planned.
+    pub fn was_open(&self) -> bool {
+        self.was_open
+    }
+
+    /// Returns the number of connections that the path has had.
+    pub fn connections(&self) -> u32 {
+        self.connections
+    }
+
+    /// Returns true if the latest connection arrived at the intended interface of the peer; `None`
+    /// if unknown.
+    pub fn verified(&self) -> Option<bool> {
+        let (intended, arrived) = (self.plan.peer_interface.as_ref()?, self.arrived.as_ref()?);
+        Some(intended == arrived)
+    }
+
+    /// Returns the interface of the peer at which the latest connection arrived; `None` if unknown.
+    pub(crate) fn arrived(&self) -> Option<&str> {
+        self.arrived.as_deref()
+    }
+
+    /// Returns the path MTU in bytes; `None` if it equals the interface's MTU.
+    pub fn path_mtu(&self) -> Option<u32> {
+        self.path_mtu
+    }
+
+    /// Returns what a person is told of the path.
+    pub fn status(&self) -> PathStatus {
+        match (self.state, &self.cause) {
+            (PathState::Open, _) => PathStatus::Up,
+            (PathState::Suspect, _) => PathStatus::Suspect,
+            (_, None) => PathStatus::Connecting,
+            (_, Some(cause @ (Cause::Replaced | Cause::ContactOnly | Cause::NotInTime))) => {
+                PathStatus::LeftOut(cause.clone())
+            }
+            (_, Some(cause)) if self.connections > 0 => PathStatus::Down(cause.clone()),
+            (_, Some(cause)) => PathStatus::LeftOut(cause.clone()),
+        }
+    }
+
+    /// Sets the reason why the path is not connected. A reason that is known stays unless `is_news`.
+    pub(crate) fn set_cause(&mut self, cause: Cause, is_news: bool) {
+        if is_news || self.cause.is_none() {
+            self.cause = Some(cause);
+        }
+    }
+
+    /// Plans a retired path again, which keeps its counters. Previous state: `Retired`.
+    pub(crate) fn on_planned(&mut self, plan: PathPlan, next: PathState, now: Instant) -> bool {
+        if !self.to(next) {
+            return false;
+        }
+        // What was told of a link that was up before stays until it is up again.
+        if matches!(self.status(), PathStatus::LeftOut(_)) {
+            self.cause = None;
+        }
+        self.carries_data = plan.origin != Origin::Excluded;
+        self.pace = plan.cap.map(|cap| Pace::new(cap, now));
+        (self.plan, self.was_open, self.is_overtaken) = (plan, false, false);
+        (self.last_heard, self.attempted) = (now, now);
+        true
+    }
+
+    /// Records that the peer was told of the connection. Previous state: `Routing`.
+    pub(crate) fn on_announced(&mut self) -> bool {
+        self.to(PathState::Announced)
+    }
+
+    /// Replaces the plan by that of a connection which the caller has made.
+    pub(crate) fn replan(&mut self, plan: PathPlan, now: Instant) {
+        self.pace = plan.cap.map(|cap| Pace::new(cap, now));
+        self.carries_data = plan.origin != Origin::Excluded;
+        self.plan = plan;
+    }
+
+    /// Records what is known of a new connection.
+    pub(crate) fn on_arrived(&mut self, arrived: &Arrival) {
+        self.arrived.clone_from(&arrived.interface);
+        self.path_mtu = arrived.path_mtu;
+        self.plan.local = arrived.local.or(self.plan.local);
     }
 
     /// Returns the expected delay of a control message. The path with the minimum is best.
@@ -257,12 +474,14 @@ impl Path {
         legal
     }
 
-    /// Records a new connection. Previous state: `Probing`. Next state: `Open`, without credit.
+    /// Records a new connection. Previous state: `Connecting`. Next state: `Open`, without credit.
     /// Returns false in any other state.
     pub(crate) fn on_opened(&mut self, now: Instant) -> bool {
         if !self.to(PathState::Open) {
             return false;
         }
+        (self.was_open, self.is_overtaken, self.cause) = (true, false, None);
+        self.connections += 1;
         (self.last_heard, self.last_sent) = (now, now);
         self.flow = self.flow.next_connection();
         (self.close_sent, self.loading) = (false, None);
@@ -312,11 +531,10 @@ impl Path {
         true
     }
 
-    /// Records that the connection of a path is closed on purpose, which is neither a failure nor an
-    /// outage. Previous states: all but `Failed`. Next state: `Failed`, without a retry. Returns true
-    /// if the state changed.
-    pub(crate) fn on_ended(&mut self) -> bool {
-        let has_ended = self.to(PathState::Failed { retry_at: None });
+    /// Records that the path is no longer wanted: its end is neither a failure nor an outage. Next
+    /// state: `Retired`. Returns true if the state changed.
+    pub(crate) fn on_retired(&mut self) -> bool {
+        let has_ended = self.to(PathState::Retired);
         if has_ended {
             self.rate.pause();
         }
@@ -330,17 +548,10 @@ impl Path {
         self.flap_damping.on_damaged(now)
     }
 
-    /// Cancels the next connection attempt of a failed path.
-    pub(crate) fn on_retired(&mut self) {
-        if let PathState::Failed { retry_at } = &mut self.state {
-            *retry_at = None;
-        }
-    }
-
-    /// Records the start of a connection attempt. Previous state: `Failed`. Next state: `Probing`.
+    /// Records the start of a connection attempt. Next state: `Connecting`.
     pub(crate) fn on_retry(&mut self, now: Instant) -> bool {
         (self.last_heard, self.attempted) = (now, now);
-        self.to(PathState::Probing)
+        self.to(PathState::Connecting)
     }
 
     /// Records a silence. Previous state: `Open`. Next state: `Suspect`.
@@ -366,7 +577,10 @@ impl Path {
     /// will. An open path becomes suspect, a suspect path fails, and a failed path connects again.
     pub(crate) fn verdict_at(&self) -> Option<Instant> {
         match self.state {
-            PathState::Probing => None,
+            PathState::Routing
+            | PathState::Announced
+            | PathState::Connecting
+            | PathState::Retired => None,
             PathState::Open => Some(self.last_heard + self.suspect_after()),
             PathState::Suspect => Some(self.last_heard + self.fail_after()),
             PathState::Failed { retry_at } => retry_at,
@@ -472,6 +686,13 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn path(now: Instant) -> Path {
+        Path::new(
+            PathPlan::new("eth0".into(), ([10, 0, 0, 1], 7747).into()),
+            now,
+        )
+    }
+
     fn is_due(path: &Path, now: Instant) -> bool {
         path.verdict_at().is_some_and(|at| now >= at)
     }
@@ -498,7 +719,7 @@ mod tests {
     #[test]
     fn silence_makes_a_path_suspect_and_then_ends_it() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         assert!(path.on_opened(start));
         assert!(!is_due(&path, start + 499 * MS));
         assert!(is_due(&path, start + 500 * MS));
@@ -510,7 +731,7 @@ mod tests {
     #[test]
     fn a_byte_heard_clears_suspicion() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         path.on_opened(start);
         path.on_suspect(start);
         assert!(path.on_heard(start + 600 * MS));
@@ -521,7 +742,7 @@ mod tests {
     #[test]
     fn a_long_round_trip_is_not_suspicious() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         path.on_opened(start);
         path.on_heartbeat(1, Some(300 * MS), start);
         assert!(!is_due(&path, start + 1100 * MS)); // 4 × 300 ms
@@ -531,20 +752,17 @@ mod tests {
     #[test]
     fn a_planned_end_is_no_failure() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         path.on_opened(start);
-        assert!(path.on_ended());
-        assert_eq!(
-            (path.failures, path.state()),
-            (0, PathState::Failed { retry_at: None })
-        );
-        assert!(!path.on_ended());
+        assert!(path.on_retired());
+        assert_eq!((path.failures, path.state()), (0, PathState::Retired));
+        assert!(!path.on_retired());
     }
 
     #[test]
     fn the_time_between_attempts_doubles_up_to_a_second_and_a_half() {
         let mut start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         let mut pauses = Vec::new();
         for _ in 0..5 {
             path.on_lost(start, true, false);
@@ -564,7 +782,7 @@ mod tests {
     #[test]
     fn the_time_that_an_attempt_took_counts_towards_the_pause_after_it() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         (0..4).for_each(|_| {
             path.on_lost(start, true, false);
             path.on_retry(start);
@@ -581,7 +799,7 @@ mod tests {
     #[test]
     fn a_round_trip_over_a_stall_does_not_put_off_suspicion() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         path.on_opened(start);
         path.on_heartbeat(1, Some(MS), start);
         path.on_heartbeat(1, Some(1400 * MS), start);
@@ -592,7 +810,7 @@ mod tests {
     #[test]
     fn a_path_that_comes_and_goes_keeps_its_back_off_until_it_has_stayed_up() {
         let mut now = origin();
-        let mut path = Path::probing(now);
+        let mut path = path(now);
         let mut lose_after = |path: &mut Path, there: Duration| {
             path.on_opened(now);
             now += there;
@@ -630,10 +848,10 @@ mod tests {
     #[test]
     fn arrows_that_are_not_in_the_table_change_nothing() {
         let start = origin();
-        let mut path = Path::probing(start);
+        let mut path = path(start);
         assert!(!path.on_suspect(start));
         assert!(!path.on_retry(start));
-        assert_eq!(path.state(), PathState::Probing);
+        assert_eq!(path.state(), PathState::Connecting);
     }
 
     #[test]

@@ -5,10 +5,12 @@ pub(crate) mod flap_damping;
 pub(crate) mod flow;
 pub(crate) mod machine;
 pub(crate) mod pace;
+pub(crate) mod plan;
 pub(crate) mod reliable;
 pub mod stripe;
 
 pub use self::{
-    machine::{Path, PathLoss, PathState, all_verified},
+    machine::{Arrival, Cause, NotConnected, Path, PathLoss, PathState, PathStatus, all_verified},
+    plan::{Capacities, Capacity, LinkRates, Origin, PathPlan, socket_address},
     reliable::ReliableError,
 };

@@ -1,13 +1,15 @@
-//! Path changes of a session: connection, silence, loss, rate limit, retirement.
+//! Connections of a session's paths: opened, silent, lost, retired.
 
 use std::time::Instant;
 
 use super::{event::Event, state::Session};
 use crate::{
     id::{PathId, Role},
+    pairing::{Failure, Obstacle},
     path::{
-        machine::{Path, PathLoss, PathState},
+        machine::{Arrival, Cause, NotConnected, Path, PathLoss, PathState},
         pace::Pace,
+        plan::{Origin, PathPlan},
     },
     units::BitRate,
 };
@@ -23,13 +25,18 @@ impl Session {
         self.paths.get(id)
     }
 
-    /// Adds a path that is being connected, or reopens a path that was
-    /// [retired](Self::retire_path).
-    pub fn add_path(&mut self, path: PathId, now: Instant) {
-        let path = self.paths.entry(path, now);
-        if path.state() == (PathState::Failed { retry_at: None }) {
-            path.on_retry(now);
+    /// Adds a path whose connection begins at once.
+    ///
+    /// Returns its ID, which is that of a retired path of the same link if there is one; `None` if
+    /// the session has used all IDs.
+    pub fn add_path(&mut self, plan: PathPlan, now: Instant) -> Option<PathId> {
+        let id = self.paths.id_for(&plan)?;
+        match self.paths.get_mut(id) {
+            Some(path) => _ = path.on_planned(plan, PathState::Connecting, now),
+            None => self.paths.insert(id, Path::new(plan, now)),
         }
+        self.events.push_back(Event::Connect(id));
+        Some(id)
     }
 
     /// Limits the total rate of all paths. Keeps a lower limit that was set earlier.
@@ -47,43 +54,102 @@ impl Session {
         self.config.rate_limit
     }
 
-    /// Excludes a path from data in both directions. The path then carries only control messages.
-    pub fn exclude_from_data(&mut self, id: PathId) {
-        if let Some(path) = self.paths.get_mut(id) {
-            path.carries_data = false;
+    /// Records a connection that has exchanged `Hello` and `Welcome`, of a path that the caller has
+    /// planned: the first one of a client, or any one of a daemon. Replaces the path's previous
+    /// connection and plan.
+    pub fn handle_arrived(&mut self, id: PathId, plan: PathPlan, arrived: &Arrival, now: Instant) {
+        match self.paths.get_mut(id) {
+            Some(path) => path.replan(plan, now),
+            None => self.paths.insert(id, Path::new(plan, now)),
         }
+        self.open(id, arrived, now);
     }
 
-    /// Sets or removes the rate limit of one path.
-    pub fn limit_path(&mut self, id: PathId, limit: Option<BitRate>, now: Instant) {
-        if let Some(path) = self.paths.get_mut(id) {
-            path.pace = limit.map(|rate| Pace::new(rate, now));
-        }
-    }
-
-    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces the
-    /// path's previous connection.
-    pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
-        if self
-            .paths
-            .get(id)
-            .is_some_and(|path| path.state().is_connected())
+    /// Records that a path of the client is connected and has exchanged `Hello` and `Welcome`.
+    /// Replaces the path's previous connection.
+    ///
+    /// Returns false if the connection must be closed: the path is retired, or the connection arrived
+    /// at another interface of the peer than meant, so that the path is no link.
+    pub fn handle_connected(&mut self, id: PathId, arrived: &Arrival, now: Instant) -> bool {
+        let Some(path) = self.paths.get(id).filter(|path| !path.is_retired()) else {
+            return false;
+        };
+        if let Some(interface) = &arrived.interface
+            && self.is_astray(path.plan(), interface)
         {
+            self.end_astray(id, interface.clone(), now);
+            return false;
+        }
+        self.open(id, arrived, now);
+        true
+    }
+
+    pub(super) fn end_astray(&mut self, id: PathId, arrived: String, now: Instant) {
+        let cause = Cause::WrongInterface {
+            arrived: arrived.clone(),
+        };
+        let why = Failure::WrongInterface { arrived };
+        self.on_link_astray(id, why, cause, now);
+    }
+
+    fn open(&mut self, id: PathId, arrived: &Arrival, now: Instant) {
+        if self.paths.connected_mut(id).is_some() {
             self.handle_path_lost(id, PathLoss::Reset, now);
         }
-        let path = self.paths.entry(id, now);
-        if matches!(path.state(), PathState::Failed { .. }) {
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        path.on_arrived(arrived);
+        if path.state() != PathState::Connecting {
             path.on_retry(now);
         }
         if path.on_opened(now) {
             // `alone_since` stays set until data is received. A peer that accepts connections but
             // sends nothing counts as unreachable.
             self.changed(id, None);
+            self.on_link_open(id, now);
         }
     }
 
-    /// Records that a path has lost its connection, or could not connect.
+    /// Records that a connection attempt of the client failed. `text` is that of its error, for
+    /// people.
+    pub fn handle_not_connected(
+        &mut self,
+        id: PathId,
+        why: NotConnected,
+        text: String,
+        now: Instant,
+    ) {
+        let Some(path) = self.paths.get_mut(id).filter(|path| !path.is_retired()) else {
+            return;
+        };
+        let is_first = path.connections() == 0;
+        let cause = Cause::NotConnected(text);
+        let obstacle = match why {
+            NotConnected::Stranger => {
+                return self.on_link_astray(id, Failure::Stranger, cause, now);
+            }
+            NotConnected::Obstacle(obstacle) => obstacle,
+            NotConnected::Other => Obstacle::Silence,
+        };
+        // A link already reported as lost gains nothing from a timeout.
+        let is_silence = why == NotConnected::Obstacle(Obstacle::Silence);
+        path.set_cause(cause, is_first || !is_silence);
+        if is_first && path.plan().origin == Origin::Named {
+            self.events.push_back(Event::GivenUp(id));
+        }
+        self.lose(id, PathLoss::Unreachable, obstacle, now);
+    }
+
+    /// Records that a path has lost its connection.
     pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        if let Some(path) = self.paths.get_mut(id).filter(|path| !path.is_retired()) {
+            path.set_cause(Cause::Lost(loss), path.state().is_connected());
+            self.lose(id, loss, Obstacle::Silence, now);
+        }
+    }
+
+    fn lose(&mut self, id: PathId, loss: PathLoss, obstacle: Obstacle, now: Instant) {
         let is_only = self.paths.is_only_connected(id);
         let Some(path) = self.paths.get_mut(id) else {
             return;
@@ -98,24 +164,59 @@ impl Session {
                     pause,
                 });
             }
-            self.on_path_lost(id, loss, now);
+            self.on_path_lost(id, was_connected.then_some(loss), now);
+            self.on_link_lost(id, was_connected, obstacle, now);
         }
     }
 
-    /// Ends a path without further connection attempts. The caller must close the path's
-    /// connection. A [`PathLoss::Reset`] is a planned end, and no failure of the path.
-    pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+    /// Records that an interface of this machine has lost or regained its carrier.
+    pub fn handle_carrier(&mut self, interface: &str, up: bool, now: Instant) {
+        if !up {
+            self.on_carrier_lost(interface, now);
+        }
+        let is_on_it = |path: &Path| path.plan().interface == interface && !path.is_retired();
+        for id in self.paths.ids(is_on_it) {
+            let state = self.paths.get(id).map(Path::state);
+            match state {
+                Some(PathState::Failed { .. }) if up && self.role == Role::Client => {
+                    self.paths.get_mut(id).map(|path| path.on_retry(now));
+                    self.events.push_back(Event::Connect(id));
+                }
+                Some(state) if !up && state.is_connected() => {
+                    self.events.push_back(Event::Disconnect(id));
+                    self.handle_path_lost(id, PathLoss::CarrierLost, now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends a path that is no longer wanted, for this reason, unless a loss or a failure to connect
+    /// is already known, which tells more. This is no failure of the path.
+    pub fn retire_path(&mut self, id: PathId, cause: Cause, now: Instant) {
+        self.retire(id, cause, false, now);
+    }
+
+    /// Ends a path whose interface is gone. The kernel may or may not have reported the lost carrier
+    /// before.
+    pub(super) fn lose_for_good(&mut self, id: PathId, now: Instant) {
+        self.retire(id, Cause::Lost(PathLoss::CarrierLost), true, now);
+    }
+
+    fn retire(&mut self, id: PathId, cause: Cause, is_loss: bool, now: Instant) {
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
-        let has_ended = match loss {
-            PathLoss::Reset => path.on_ended(),
-            _ => path.on_lost(now, false, false),
-        };
-        if has_ended {
+        let was_connected = path.state().is_connected();
+        path.set_cause(cause, is_loss);
+        let is_failure = is_loss && was_connected;
+        if is_failure {
+            path.on_lost(now, false, false);
+        }
+        if path.on_retired() {
+            self.events.push_back(Event::Retire(id));
+            let loss = is_failure.then_some(PathLoss::CarrierLost);
             self.on_path_lost(id, loss, now);
-        } else {
-            path.on_retired();
         }
     }
 
@@ -148,7 +249,6 @@ impl Session {
     }
 
     fn judge(&mut self, id: PathId, now: Instant) {
-        let is_only = self.paths.is_only_connected(id);
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
@@ -159,35 +259,58 @@ impl Session {
                 self.changed(id, None);
             }
             PathState::Suspect => {
-                path.on_lost(now, self.role == Role::Client, is_only);
                 self.events.push_back(Event::Disconnect(id));
-                self.on_path_lost(id, PathLoss::Silent, now);
+                self.handle_path_lost(id, PathLoss::Silent, now);
             }
             PathState::Failed { .. } => {
                 path.on_retry(now);
-                self.changed(id, None);
                 self.events.push_back(Event::Connect(id));
             }
-            PathState::Probing => {}
+            PathState::Routing
+            | PathState::Announced
+            | PathState::Connecting
+            | PathState::Retired => {}
         }
     }
 
-    fn on_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+    /// Continues after a path has ended or could not connect; `loss` is that of its connection.
+    fn on_path_lost(&mut self, id: PathId, loss: Option<PathLoss>, now: Instant) {
         self.reliable.on_path_doubtful(id);
         self.transfers.on_path_lost(id);
         if !self.is_connected() {
             self.alone_since.get_or_insert(now);
         }
-        self.changed(id, Some(loss));
+        self.changed(id, loss);
     }
 
+    /// Tells the status of a path, if it has changed, or if its connection was lost.
     fn changed(&mut self, id: PathId, loss: Option<PathLoss>) {
-        if let Some(path) = self.paths.get(id) {
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        let status = path.status();
+        if status != path.told || loss.is_some() {
+            path.told = status.clone();
             self.events.push_back(Event::PathChanged {
                 path: id,
-                state: path.state(),
+                status,
                 loss,
             });
+        }
+    }
+
+    /// Tells of the links that the user named and that have never connected: they are left out of a
+    /// transfer that ends now.
+    pub fn leave_out_late_paths(&mut self) {
+        let is_late = |path: &Path| {
+            let is_named = path.plan().origin == Origin::Named;
+            is_named && path.connections() == 0 && !path.is_retired()
+        };
+        for id in self.paths.ids(is_late) {
+            if let Some(path) = self.paths.get_mut(id) {
+                path.set_cause(Cause::NotInTime, true);
+            }
+            self.changed(id, None);
         }
     }
 }

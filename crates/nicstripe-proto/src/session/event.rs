@@ -1,6 +1,6 @@
 //! Output of a session to its driver: frames to send and events to handle.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use super::request::Request;
 use crate::{
@@ -11,7 +11,8 @@ use crate::{
         hole::HoleMap,
     },
     id::{PathId, TransferId},
-    path::machine::{PathLoss, PathState},
+    pairing::Candidate,
+    path::machine::{PathLoss, PathStatus},
     wire::{
         frame::Frame,
         load::LoadOrder,
@@ -41,18 +42,32 @@ pub enum Transmit {
 /// Request or notification from a session to its driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Client only: connect or reconnect this path. Call [`crate::Session::handle_path_open`] or
-    /// [`crate::Session::handle_path_lost`] afterwards.
+    /// Client only: connect or reconnect this path. Call [`crate::Session::handle_connected`] or
+    /// [`crate::Session::handle_not_connected`] afterwards.
     Connect(PathId),
-    /// Close the connection of this path, because the peer was silent for too long.
+    /// Close the connection of this path at once, because it is lost.
     Disconnect(PathId),
-    /// The state of a path has changed.
+    /// Close the connection of this path after sending what is queued for it. The path is retired.
+    Retire(PathId),
+    /// Client only: find out if the remote address answers over the local interface. Call
+    /// [`crate::Session::handle_probed`] afterwards.
+    Probe(Candidate),
+    /// Client only: install the host routes that these paths may need, one path of each link. Call
+    /// [`crate::Session::handle_routed`] afterwards.
+    HoldRoutes(Vec<PathId>),
+    /// Client only: prepare to receive tokens for these connections (local address, the peer's
+    /// interface index), and call [`crate::Session::expect_connections`].
+    Announce(BTreeSet<(IpAddr, u32)>),
+    /// Client only: the session cannot go on without this path, which the user named and which did
+    /// not connect, or whose interface the user excluded.
+    GivenUp(PathId),
+    /// The status of a path has changed.
     PathChanged {
         /// ID of the path.
         path: PathId,
-        /// New state of the path.
-        state: PathState,
-        /// Reason for the loss of the path's connection; `None` if it was not lost.
+        /// New status of the path.
+        status: PathStatus,
+        /// Reason for the loss of the path's connection; `None` if no connection was lost.
         loss: Option<PathLoss>,
     },
     /// Damaged data arrived on a path. The path reconnects. It then carries no data for `pause`,
@@ -147,7 +162,8 @@ pub enum Event {
     Asked(Ask),
     /// Client only: the daemon's answer to a request.
     Answered(Answer),
-    /// Client only: the daemon's interfaces after a change.
+    /// Client only: the daemon's interfaces after a change. Call
+    /// [`crate::Session::handle_peer_interfaces`] with them once their names may be shown.
     PeerInterfaces(Vec<PeerInterface>),
     /// Daemon only: connections that the client is about to make.
     Expected(Vec<Expected>),

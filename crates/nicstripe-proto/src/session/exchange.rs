@@ -77,7 +77,7 @@ impl Session {
         self.send(&Message::Expect(Expect { connections }));
     }
 
-    pub(super) fn handle_interfaces(&mut self, list: Interfaces) -> Result<(), PathError> {
+    pub(super) fn handle_interface_list(&mut self, list: Interfaces) -> Result<(), PathError> {
         if self.role == Role::Daemon {
             return Err(PathError::Unexpected("its interfaces to a daemon"));
         }

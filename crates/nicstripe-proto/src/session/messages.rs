@@ -43,7 +43,7 @@ impl Session {
             Message::Ask(ask) => self.handle_ask(ask),
             Message::Answer(answer) => self.handle_answer(answer),
             Message::Bench(body) => self.handle_bench(body),
-            Message::Interfaces(list) => self.handle_interfaces(list),
+            Message::Interfaces(list) => self.handle_interface_list(list),
             Message::Expect(expect) => self.handle_expect(expect),
         }
     }

@@ -16,6 +16,7 @@ mod connections;
 mod error;
 mod event;
 mod exchange;
+mod links;
 mod messages;
 mod paths;
 mod request;
@@ -29,6 +30,7 @@ pub use self::{
     config::SessionConfig,
     error::PathError,
     event::{Event, Incoming, Transmit},
+    links::{FIRST_PATH, LinkTerms, LinksView, MOST_STREAMS, PathView, Routed, TooManyPaths},
     request::Request,
     state::Session,
     transfers::{Acceptance, Offering},

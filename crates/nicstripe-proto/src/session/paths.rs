@@ -3,10 +3,12 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use crate::{
-    id::PathId,
+    id::{LAST_PATH, PathId},
+    pairing::{Candidate, CandidateId, Pairing},
     path::{
         machine::{Path, PathState},
         pace::Pace,
+        plan::{Origin, PathPlan},
     },
     units::BitRate,
 };
@@ -43,9 +45,25 @@ impl Paths {
         self.get_mut(id).filter(|path| path.state().is_connected())
     }
 
-    /// Returns a path. Adds the path in state [`PathState::Probing`] if it is new.
-    pub(super) fn entry(&mut self, id: PathId, now: Instant) -> &mut Path {
-        self.paths.entry(id).or_insert_with(|| Path::probing(now))
+    pub(super) fn insert(&mut self, id: PathId, path: Path) {
+        self.paths.insert(id, path);
+    }
+
+    /// Returns the IDs of the paths for which `is_it` returns true.
+    pub(super) fn ids(&self, is_it: impl Fn(&Path) -> bool) -> Vec<PathId> {
+        let found = self.paths.iter().filter(|(_, path)| is_it(path));
+        found.map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the ID for a new path: that of a retired path of the same link, otherwise one that was
+    /// never used. Returns `None` if there is none.
+    pub(super) fn id_for(&self, plan: &PathPlan) -> Option<PathId> {
+        let is_free = |path: &Path| path.is_retired() && path.plan().is_one_link(plan);
+        let had = self.paths.iter().find(|(_, path)| is_free(path));
+        had.map(|(id, _)| *id).or_else(|| {
+            let next = self.paths.keys().next_back().map_or(0, |last| last.0 + 1);
+            (next <= LAST_PATH.0).then_some(PathId(next))
+        })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PathId, &Path)> {
@@ -54,6 +72,73 @@ impl Paths {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut Path)> {
         self.paths.iter_mut().map(|(id, path)| (*id, path))
+    }
+
+    /// Iterates over the paths between which the planner chooses, except the retired ones.
+    pub(super) fn links(&self) -> impl Iterator<Item = (PathId, &Path)> {
+        self.iter()
+            .filter(|(_, path)| !path.is_retired() && path.plan().candidate().is_some())
+    }
+
+    /// Iterates over the paths of an address pair, except the retired ones.
+    pub(super) fn over(&self, pair: CandidateId) -> impl Iterator<Item = (PathId, &Path)> {
+        self.iter().filter(move |(_, path)| is_over(path, pair))
+    }
+
+    pub(super) fn over_mut(&mut self, pair: CandidateId) -> impl Iterator<Item = &mut Path> {
+        let all = self.paths.values_mut();
+        all.filter(move |path| is_over(path, pair))
+    }
+
+    /// Returns true if a path of the address pair is connected.
+    pub(super) fn is_up(&self, pair: CandidateId) -> bool {
+        self.over(pair).any(|(_, path)| path.state().is_connected())
+    }
+
+    /// Returns the interface pairs (local, peer's) that the planner must leave alone: those of named
+    /// links, and of a first contact between unknown ends. The peer's name is empty if unknown, for
+    /// example behind NAT; the local interface still counts as used. A path that is down takes
+    /// nothing.
+    pub(super) fn taken(&self) -> Vec<(String, String)> {
+        let takes = |path: &&Path| {
+            let plan = path.plan();
+            let is_alone = match plan.origin {
+                Origin::Named => true,
+                Origin::Contact => plan.pair.is_none(),
+                Origin::ContactOnly | Origin::Excluded | Origin::Planned => false,
+            };
+            is_alone && path.holds_interfaces()
+        };
+        let taken = self.paths.values().filter(takes).map(Path::plan);
+        taken
+            .map(|plan| {
+                (
+                    plan.interface.clone(),
+                    plan.peer_interface.clone().unwrap_or_default(),
+                )
+            })
+            .collect()
+    }
+
+    /// Gives the planned paths the current names of the interfaces at their ends.
+    pub(super) fn rename_ends(&mut self, pairing: &Pairing) {
+        for path in self.paths.values_mut() {
+            let plan = path.plan();
+            let Some(pair) = plan.candidate().and_then(|own| pairing.candidate(own.id())) else {
+                continue;
+            };
+            if plan.pair.as_ref() != Some(pair) {
+                let plan = path.plan_mut();
+                plan.peer_interface = Some(pair.remote.interface.clone());
+                plan.pair = Some(pair.clone());
+            }
+        }
+    }
+
+    /// Returns true if a path waits for its host route or for the peer's answer.
+    pub(super) fn awaits(&self) -> bool {
+        let waits = |path: &Path| matches!(path.state(), PathState::Routing | PathState::Announced);
+        self.paths.values().any(waits)
     }
 
     pub(super) fn is_only_connected(&self, id: PathId) -> bool {
@@ -146,4 +231,8 @@ impl Paths {
         let own = path.and_then(|path| path.pace.as_mut());
         own.into_iter().chain(self.pace.as_mut())
     }
+}
+
+fn is_over(path: &Path, pair: CandidateId) -> bool {
+    !path.is_retired() && path.plan().candidate().map(Candidate::id) == Some(pair)
 }

@@ -10,6 +10,7 @@ use super::{
     config::SessionConfig,
     error::PathError,
     event::{Event, Transmit},
+    links::Links,
     paths::Paths,
     transfers::Transfers,
 };
@@ -32,6 +33,8 @@ pub struct Session {
     epoch: Instant,
     pub(super) reliable: Reliable,
     pub(super) paths: Paths,
+    /// Client only: planning of the links, once it has begun.
+    pub(super) links: Option<Links>,
     pub(super) transfers: Transfers,
     pub(super) events: VecDeque<Event>,
     /// Time since which the peer has been unreachable; `None` while the peer is reachable. Cleared
@@ -58,6 +61,7 @@ impl Session {
         Self {
             role,
             paths: Paths::new(config.rate_limit, now),
+            links: None,
             config,
             epoch: now,
             reliable: Reliable::default(),
@@ -215,6 +219,7 @@ impl Session {
             .chain(abandon)
             .chain(self.paths.paced_until)
             .chain(self.hedge_at)
+            .chain(self.links_timeout())
             .min()
     }
 
@@ -224,6 +229,7 @@ impl Session {
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
         self.reminded = self.reminded.max(now);
         self.judge_paths(now);
+        self.poll_links(now);
         self.poll_syncs(now);
         let is_over = self
             .alone_since

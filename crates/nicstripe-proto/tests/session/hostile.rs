@@ -304,7 +304,7 @@ fn what_was_read_for_an_earlier_connection_is_not_sent_beyond_the_credit_of_the_
     for _ in 0..2 {
         victim.say(credit(1)).unwrap();
         assert!(victim.chunks().contains(&ChunkId(0)));
-        victim.session.handle_path_open(P, victim.now);
+        victim.connect();
     }
     victim.say(credit(1)).unwrap();
     let read = victim.read(ChunkId(0));
@@ -463,7 +463,7 @@ fn a_peer_that_is_gone_has_nothing_hashed() {
         None,
         "no transfer waits for them"
     );
-    victim.session.handle_path_open(P, victim.now);
+    victim.connect();
     assert!(victim.session.poll_zeros().is_some(), "it is back");
     let mut victim = Victim::accepting(Message::Put(put(T)), delta(8));
     victim

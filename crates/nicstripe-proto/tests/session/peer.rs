@@ -14,6 +14,7 @@ use nicstripe_proto::{
         Accept, Committed, Complete, End, Fail, Get, GetTree, OfferKind, Put, PutOptions, PutTree,
         TreeBody, TreeSource, WalkRules, Window,
     },
+    path::{Arrival, PathPlan},
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
 };
 use nicstripe_sim::Rng;
@@ -73,7 +74,7 @@ impl Victim {
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         let mut session = Session::new(role, SessionConfig::default(), now);
-        session.handle_path_open(P, now);
+        session.handle_arrived(P, plan(), &Arrival::default(), now);
         let mut victim = Self {
             session,
             now,
@@ -254,6 +255,12 @@ impl Victim {
         paths.map(|(_, path)| path.held_chunks()).sum()
     }
 
+    /// Replaces the connection of the path.
+    pub(crate) fn connect(&mut self) {
+        self.session
+            .handle_arrived(P, plan(), &Arrival::default(), self.now);
+    }
+
     pub(crate) fn is_healthy(&mut self) {
         self.session
             .handle_timeout(self.now + Duration::from_millis(1));
@@ -267,6 +274,10 @@ impl Victim {
             PathState::Open
         );
     }
+}
+
+fn plan() -> PathPlan {
+    PathPlan::new("eth0".into(), ([10, 0, 0, 1], 7747).into())
 }
 
 /// Returns true if `kind` is the name of the variant.

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
 use tokio::{
     runtime::Handle,
-    sync::{Mutex, Semaphore, mpsc, oneshot},
+    sync::{Mutex, Semaphore, mpsc},
 };
 
 use super::builder::ClientBuilder;
@@ -15,7 +15,7 @@ use crate::{
         contact::Contact,
         establish::{LinkedSession, SessionRequest},
     },
-    report::{error::Error, event::Event, survey::LinkSurvey},
+    report::{error::Error, event::Event},
     session::{Command, Input, Starter, Waiter, kind::Kind},
     trust::{Identity, Peers, PublicKey},
 };
@@ -216,15 +216,6 @@ impl Inner {
         {
             slot.was_lost = true;
         }
-    }
-}
-
-impl LinkedSession {
-    /// Returns a survey of the session's links, or `None` if the session has ended.
-    pub(super) async fn survey(&self) -> Option<LinkSurvey> {
-        let (request, answer) = oneshot::channel();
-        self.survey.send(request).await.ok()?;
-        answer.await.ok()
     }
 }
 

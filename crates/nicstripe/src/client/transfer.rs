@@ -554,14 +554,18 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nicstripe_proto::{Name, PathId};
+    use nicstripe_proto::{
+        Name,
+        path::{Cause, PathPlan},
+        session::FIRST_PATH,
+    };
 
     use crate::{
         daemon::hostile::Stage,
         file::options::CopyOptions,
-        links::linker::FIRST_PATH,
         report::{KernelView, event::LinkName},
-        session::{PathPlan, SessionHandle},
+        session::{Inspect, SessionHandle},
+        wire::clock,
     };
 
     #[test]
@@ -696,15 +700,22 @@ mod tests {
             local: Some([127, 0, 0, 8].into()),
             ..PathPlan::new("lo".into(), ([127, 0, 1, 1], stage.port).into())
         };
-        let path = PathId(7);
-        session
-            .command(Command::AddPaths(vec![(path, plan.clone())]))
-            .await;
-        session.command(Command::Retire(path)).await;
+        let again = plan.clone();
+        let inspect = |look: Box<dyn Inspect>| session.command(Command::Inspect(look));
+        inspect(Box::new(move |session| {
+            let now = clock::now();
+            let path = session.add_path(plan, now).unwrap();
+            session.retire_path(path, Cause::Replaced, now);
+        }))
+        .await;
         // The pending attempt ends with a connection.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        session.command(Command::AddPaths(vec![(path, plan)])).await;
-        session.command(Command::Retire(FIRST_PATH)).await;
+        inspect(Box::new(move |session| {
+            let now = clock::now();
+            session.add_path(again, now).unwrap();
+            session.retire_path(FIRST_PATH, Cause::Replaced, now);
+        }))
+        .await;
         let source = stage.file("source", b"bytes");
         client
             .put(&source, None, CopyOptions::default())

@@ -16,6 +16,7 @@ use nicstripe_proto::{
     message::{
         CloseCode, Feature, Features, Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome,
     },
+    path::PathPlan,
 };
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -35,8 +36,7 @@ use crate::{
     },
     report::error::seconds,
     session::{
-        Arriving, Audience, Command, Driver, DriverConfig, Established, Input, PathPlan,
-        SessionHandle,
+        Arriving, Audience, Command, Driver, DriverConfig, Established, Input, SessionHandle,
     },
     storage::Served,
     text::{logged::logged_error, shown_name},
@@ -215,7 +215,7 @@ async fn greet(
     let mut established = Box::new(Established::new(greeted));
     established.arriving = Some(arriving);
     let plan = PathPlan {
-        local: established.local,
+        local: established.arrival.local,
         peer_interface: hello.interface.map(shown_name),
         cap: hello.cap_bps.map(BitRate),
         ..PathPlan::new(arrival, remote)
@@ -230,9 +230,9 @@ async fn greet(
     );
     let _ = handle
         .inputs
-        .send(Input::Connected {
+        .send(Input::Arrived {
             path: PathId(hello.path),
-            plan: Some(plan),
+            plan: Box::new(plan),
             established,
         })
         .await;
@@ -414,8 +414,7 @@ fn session_of(
         pool: shared.pool.of(*key.as_bytes()),
         buffers: shared.buffers.clone(),
         share: Some(shared.chunks.join(*key.as_bytes())),
-        connector: None,
-        planner: None,
+        steps: None,
         audience: Audience::default(),
         events: None,
     });

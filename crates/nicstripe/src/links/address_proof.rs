@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::{net::UdpSocket, task::JoinSet};
 
 use crate::{
-    session::{Command, SessionHandle},
+    session::{Input, SessionHandle},
     trust::{PublicKey, random::random_bytes},
 };
 
@@ -109,7 +109,7 @@ pub(crate) async fn announced(
     tokio::spawn(async move {
         let proved: Vec<Expected> = awaited.join_all().await.into_iter().flatten().collect();
         if !proved.is_empty() {
-            session.command(Command::Expect(proved)).await;
+            let _ = session.inputs.send(Input::Expected(proved)).await;
         }
     });
     expected

@@ -21,10 +21,11 @@ use nicstripe_link::{
     set_buffers, tcp_info, tune,
 };
 use nicstripe_proto::{
-    BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
+    BitRate, Frame, LAST_PATH, PathId, SessionId,
     message::{
         Feature, Features, Hello, MAX_ROOT, PeerInterface, Refusal, RefusalCode, VERSION, Welcome,
     },
+    path::{Origin, PathPlan},
 };
 use parking_lot::Mutex;
 use socket2::Socket;
@@ -35,7 +36,7 @@ pub(crate) use self::retries::Retries;
 use super::{local, request::SessionSettings};
 use crate::{
     report::error::Error,
-    session::{Connect, Established, Joining, PathPlan},
+    session::Established,
     text::{shown_interface, shown_name},
     trust::{Identity, Peers, PublicKey},
     wire::{
@@ -90,7 +91,6 @@ pub(crate) struct FirstContact {
     pub(crate) established: Established,
     pub(crate) remote_interfaces: Vec<PeerInterface>,
     pub(crate) key: PublicKey,
-    pub(crate) arrival: Option<String>,
     pub(crate) peer: PeerProgram,
 }
 
@@ -202,7 +202,6 @@ impl Connector {
             established,
             remote_interfaces,
             key,
-            arrival: welcome.arrival,
             peer: PeerProgram {
                 root: welcome.root.and_then(absolute),
                 features: welcome.features,
@@ -340,7 +339,9 @@ impl Connector {
             }
         };
         let welcome = self.welcome(frame, remote, hello.new)?;
-        Ok((Established::new(greeted), welcome))
+        let mut established = Established::new(greeted);
+        established.arrival.interface.clone_from(&welcome.arrival);
+        Ok((established, welcome))
     }
 
     /// Returns the path MTU of a link that is known to drop packets of its interface's MTU.
@@ -432,35 +433,24 @@ impl Connector {
     }
 }
 
-impl Connect for Connector {
+impl Connector {
     /// Creates a connection for a path of the session.
     ///
     /// One lost packet must not fail a link named by the user: its first attempt has
     /// [`FIRST_CONNECT_TIMEOUT`]. An automatic link has other addresses and attempts.
-    fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a> {
-        Box::pin(async move {
-            let timeout = match (first, plan.named) {
-                (true, true) => FIRST_CONNECT_TIMEOUT,
-                (true, false) => first_try_timeout(self.round_trip.get().copied()),
-                (false, _) => CONNECT_TIMEOUT,
-            };
-            let greeted = self.greet(path, plan, None, timeout).await;
-            let (mut established, welcome) =
-                greeted.map_err(|error| (PathLoss::Unreachable, error))?;
-            established.verified =
-                arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
-            if established.verified == Some(false) {
-                let (arrived, aimed_at) = (
-                    welcome.arrival.unwrap_or_default(),
-                    plan.peer_interface.clone().unwrap_or_default(),
-                );
-                return Err((
-                    PathLoss::WrongInterface,
-                    Error::Astray { aimed_at, arrived },
-                ));
-            }
-            Ok(established)
-        })
+    pub(super) async fn join(
+        &self,
+        path: PathId,
+        plan: &PathPlan,
+        first: bool,
+    ) -> Result<Established, Error> {
+        let timeout = match (first, plan.origin) {
+            (true, Origin::Named) => FIRST_CONNECT_TIMEOUT,
+            (true, _) => first_try_timeout(self.round_trip.get().copied()),
+            (false, _) => CONNECT_TIMEOUT,
+        };
+        let (established, _) = self.greet(path, plan, None, timeout).await?;
+        Ok(established)
     }
 }
 
@@ -468,7 +458,7 @@ fn limited(
     (mut established, welcome): (Established, Welcome),
     mtu: Option<u32>,
 ) -> (Established, Welcome) {
-    established.path_mtu = mtu;
+    established.arrival.path_mtu = mtu;
     (established, welcome)
 }
 
@@ -492,12 +482,6 @@ const CUT: &str = "connection closed without an answer";
 
 fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
-}
-
-/// Returns true if a connection arrived at the intended interface of the peer; `None` if one of the
-/// names is unknown.
-pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> Option<bool> {
-    Some(aimed_at? == arrived?)
 }
 
 /// Opens the TCP connection of a planned path. `segment` limits the segment size of both ends in
@@ -628,7 +612,7 @@ mod tests {
     async fn the_first_window_that_is_offered_fits_into_the_buffer_that_was_asked_for() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let plan = PathPlan {
-            named: true,
+            origin: Origin::Named,
             ..PathPlan::new("lo".into(), listener.local_addr().unwrap())
         };
         for (buffer, fits) in [(None, false), (Some(8192), true)] {

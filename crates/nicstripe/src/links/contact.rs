@@ -10,7 +10,11 @@ use std::{
 };
 
 use nicstripe_link::{Interface, InterfaceKind, interfaces, route_to};
-use nicstripe_proto::message::PeerInterface;
+use nicstripe_proto::{
+    message::PeerInterface,
+    path::{Origin, PathPlan, socket_address},
+    session::FIRST_PATH,
+};
 use tokio::task::JoinSet;
 
 use super::{
@@ -19,9 +23,8 @@ use super::{
         touch,
     },
     discovery::{Search, SearchOptions, first_of, resolved},
-    linker::FIRST_PATH,
     local,
-    plan::{direct, local_interface, socket_address},
+    plan::{direct, local_interface},
     request::{Family, SessionSettings},
     trying::Trying,
 };
@@ -30,7 +33,6 @@ use crate::{
         Error,
         unreachable::{Attempt, CableSearch, Unreachable},
     },
-    session::PathPlan,
     trust::{Identity, Peers, PublicKey, SeenAt, Sighting},
 };
 
@@ -596,8 +598,11 @@ fn contact_plans(
         Ok(_) | Err(_) => {}
     }
     let plan = |interface: &Interface| PathPlan {
-        contact_only,
-        no_data: contact_only,
+        origin: if contact_only {
+            Origin::Excluded
+        } else {
+            Origin::Contact
+        },
         ..PathPlan::new(interface.name.to_string(), remote)
     };
     Ok(ways.into_iter().map(plan).collect())

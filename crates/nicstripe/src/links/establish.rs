@@ -1,33 +1,36 @@
 //! Creation of a client's session: first contact, then planning of all paths, first of those that
 //! the user named.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use nicstripe_link::Interface;
 use nicstripe_proto::{
     SessionConfig,
     message::CloseCode,
-    pairing::{Candidate, Preference},
+    pairing::{Candidate, CandidateId, MOST_PROBES, PROBE_BURST, Pairing, Preference},
+    path::{Arrival, Origin, PathPlan},
+    session::LinkTerms,
 };
 use tokio::{
-    sync::{Mutex, mpsc},
-    time::Instant,
+    sync::{Mutex, mpsc, oneshot},
+    task::JoinSet,
 };
 
 use super::{
-    connect::{Connector, FirstContact, PeerProgram, Retries, arrived_rightly},
+    connect::{Connector, FirstContact, PeerProgram, Retries},
     contact::Contact,
-    linker::{FIRST_PATH, Linker, LinkerConfig, SurveyRequest},
     local,
-    plan::{Facts, described, matches_request},
-    probes::Probes,
+    plan::{described, matches_request, named, pairing},
     request::{LinkRequest, SessionSettings},
     route_keeper::RouteKeeper,
+    steps::{Steps, answers},
+    survey,
+    watch::Watch,
 };
 use crate::{
     file::{BufferPool, IoPool},
-    report::{error::Error, event::Event},
-    session::{Audience, Command, Driver, DriverConfig, Fault, Input, PathPlan, SessionHandle},
+    report::{error::Error, event::Event, survey::LinkSurvey},
+    session::{Audience, Begin, Command, Driver, DriverConfig, Fault, SessionHandle},
     trust::PublicKey,
     tunnel::TunnelMux,
 };
@@ -45,7 +48,7 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) told: Option<mpsc::Sender<Event>>,
 }
 
-/// Session of a client, with the task of its linker. It may have ended in the meantime.
+/// Session of a client. It may have ended in the meantime.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkedSession {
     pub(crate) handle: SessionHandle,
@@ -55,14 +58,16 @@ pub(crate) struct LinkedSession {
     pub(crate) audience: Audience,
     /// Host routes of the session, removed when the last clone is dropped.
     pub(crate) routes: Option<Arc<RouteKeeper>>,
-    /// Channel on which the linker receives requests for a survey.
-    pub(crate) survey: mpsc::Sender<SurveyRequest>,
+    /// Names of interfaces that the user excluded.
+    excluded: Vec<String>,
+    /// The session is closed when the last clone is dropped.
+    _owner: Arc<oneshot::Sender<()>>,
     /// Tunnel multiplexer of the session; `None` until first used.
     pub(crate) mux: Arc<Mutex<Option<Arc<TunnelMux>>>>,
 }
 
 impl SessionRequest<'_> {
-    /// Connects to the host and starts a session, with a linker that plans its other paths.
+    /// Connects to the host and starts a session, which plans its other paths.
     pub(crate) async fn establish(self) -> Result<LinkedSession, Error> {
         let routes = self.routes.map(Arc::new);
         let interfaces = local::listed()?;
@@ -98,30 +103,28 @@ impl SessionRequest<'_> {
         };
         contact.remember(first_contact.key, &first);
         let FirstContact {
-            mut established,
+            established,
             remote_interfaces,
             key,
-            arrival,
             peer,
         } = first_contact;
         // An address may have become usable during the first contact.
         let interfaces = local::listed()?;
-        let facts = Facts {
-            local: described(&interfaces, &settings.excluded),
-            remote: remote_interfaces,
-            port: settings.port,
-            family: settings.family,
-        };
-        facts.complete(&mut first);
-        established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
-        let named = contact.named(&facts, &interfaces, &first).await?;
-        contact.judge(&facts, &interfaces, established.verified, &mut first)?;
+        let local = described(&interfaces, &settings.excluded);
+        let pairing = pairing(local, remote_interfaces, settings.family);
+        first.complete(&pairing);
+        let named = contact.named(&pairing, &interfaces, &first).await?;
+        contact.judge(&pairing, &interfaces, &established.arrival, &mut first)?;
 
         let audience = Audience::default();
         self.subscriber
             .iter()
             .for_each(|events| audience.join(events));
-        let (planner, news) = mpsc::channel(NEWS);
+        let steps = Steps {
+            connector,
+            routes: routes.clone(),
+            port: settings.port,
+        };
         let handle = Driver::start(DriverConfig {
             service: None,
             host: contact.host.to_owned(),
@@ -133,34 +136,40 @@ impl SessionRequest<'_> {
             pool: self.pool,
             buffers: self.buffers,
             share: None,
-            connector: Some(connector.clone()),
-            planner: Some(planner),
+            steps: Some(Arc::new(steps)),
             audience: audience.clone(),
             events: settings.events.clone(),
         });
-        let (verified, path_mtu) = (established.verified, established.path_mtu);
-        let one = Input::Connected {
-            path: FIRST_PATH,
-            plan: Some(first.clone()),
-            established: Box::new(established),
+        let (reply, begun) = oneshot::channel();
+        let begin = Begin {
+            first: (first, established),
+            terms: LinkTerms {
+                is_automatic: settings.is_automatic(),
+                streams: settings.streams,
+                has_routes: routes.is_some(),
+                port: settings.port,
+            },
+            pairing,
+            named,
+            reply,
         };
-        let _ = handle.inputs.send(one).await;
-        let config = LinkerConfig {
-            settings: settings.clone(),
-            announces: routes.is_some(),
-            routes: routes.clone(),
-            connector: Some(connector.clone()),
-        };
-        let mut linker = Linker::new(config, handle.clone(), interfaces, facts);
-        if let Err(error) = linker.begin(&first, verified, path_mtu, named).await {
+        handle.command(Command::Begin(Box::new(begin))).await;
+        // Without an answer the session has ended, of which its first transfer is told.
+        if let Ok(Err(error)) = begun.await {
             handle.command(Command::Close(CloseCode::Cancelled)).await;
             return Err(error);
         }
-        let (survey, requests) = mpsc::channel(1);
+        let (owner, owned) = oneshot::channel();
+        let watch = Watch {
+            session: handle.clone(),
+            known: interfaces,
+            excluded: settings.excluded.clone(),
+            routes: routes.clone(),
+        };
         let fault = Fault::of(&handle.inputs);
         tokio::spawn(async move {
             let _fault = fault;
-            linker.run(news, requests).await;
+            watch.run(owned).await;
         });
         Ok(LinkedSession {
             handle,
@@ -168,9 +177,26 @@ impl SessionRequest<'_> {
             peer,
             audience,
             routes,
-            survey,
+            excluded: settings.excluded.clone(),
+            _owner: Arc::new(owner),
             mux: Arc::default(),
         })
+    }
+}
+
+impl LinkedSession {
+    /// Returns a survey of the session's links, or `None` if the session has ended.
+    pub(crate) async fn survey(&self) -> Option<LinkSurvey> {
+        let (reply, answer) = oneshot::channel();
+        self.handle.command(Command::Survey(reply)).await;
+        let view = &answer.await.ok()?;
+        let interfaces = &local::listed().unwrap_or_default();
+        let excluded = &self.excluded;
+        Some(survey::of(&survey::Known {
+            view,
+            interfaces,
+            excluded,
+        }))
     }
 }
 
@@ -178,41 +204,40 @@ impl Contact<'_> {
     /// Plans the paths of the links that the user named, except the one of the first connection.
     async fn named(
         &self,
-        facts: &Facts,
+        pairing: &Pairing,
         interfaces: &[Interface],
         first: &PathPlan,
     ) -> Result<Vec<PathPlan>, Error> {
         let requests = self
             .settings
             .links
-            .get(usize::from(first.named)..)
+            .get(usize::from(first.origin == Origin::Named)..)
             .unwrap_or_default();
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let reached = self.reached(facts, requests).await;
-        facts.named(requests, interfaces, first, &reached)
+        let reached = self.reached(pairing, requests).await;
+        let port = self.settings.port;
+        named(pairing, port, requests, interfaces, first, &reached)
     }
 
     /// Returns the address pairs that match the named links. Pairs of link-local addresses must
     /// answer a probe.
-    async fn reached(&self, facts: &Facts, requests: &[LinkRequest]) -> Vec<Candidate> {
-        let is_wanted = |candidate: &Candidate| {
+    async fn reached(&self, pairing: &Pairing, requests: &[LinkRequest]) -> Vec<Candidate> {
+        let is_wanted = |candidate: &&Candidate| {
             requests
                 .iter()
                 .any(|request| matches_request(request, candidate))
         };
         let is_unsure = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
         let mut candidates: Vec<Candidate> =
-            facts.candidates().into_iter().filter(is_wanted).collect();
+            pairing.candidates().filter(is_wanted).cloned().collect();
         let unsure: Vec<Candidate> = candidates
             .iter()
             .filter(|candidate| is_unsure(candidate))
             .cloned()
             .collect();
-        let answering = Probes::new(self.settings.port, Instant::now())
-            .answering(&unsure)
-            .await;
+        let answering = answering(&unsure, self.settings.port).await;
         candidates.retain(|candidate| !is_unsure(candidate) || answering.contains(&candidate.id()));
         candidates
     }
@@ -224,20 +249,24 @@ impl Contact<'_> {
     /// Its interface is excluded and there is no other candidate.
     fn judge(
         &self,
-        facts: &Facts,
+        pairing: &Pairing,
         interfaces: &[Interface],
-        verified: Option<bool>,
+        arrival: &Arrival,
         first: &mut PathPlan,
     ) -> Result<(), Error> {
-        if first.named || !self.settings.is_automatic() {
+        if first.origin == Origin::Named || !self.settings.is_automatic() {
             return Ok(());
         }
-        let is_candidate = facts
-            .local
+        let is_candidate = pairing
+            .local()
             .iter()
             .any(|interface| interface.name == first.interface && interface.candidate);
-        let candidates = facts.candidates();
-        if is_candidate && verified != Some(false) && !has_better(first, &candidates) {
+        let candidates: Vec<&Candidate> = pairing.candidates().collect();
+        let is_elsewhere = match (&first.peer_interface, &arrival.interface) {
+            (Some(meant), Some(arrived)) => meant != arrived,
+            _ => false,
+        };
+        if is_candidate && !is_elsewhere && !has_better(first, &candidates) {
             return Ok(());
         }
         let interface = local::find(interfaces, &first.interface);
@@ -248,8 +277,11 @@ impl Contact<'_> {
             let why = "excluded by option, and no other link reaches the peer";
             return Err(Error::link(&first.interface, why));
         }
-        first.contact_only = has_others;
-        first.no_data = left_out;
+        first.origin = match (left_out, has_others) {
+            (true, _) => Origin::Excluded,
+            (false, true) => Origin::ContactOnly,
+            (false, false) => Origin::Contact,
+        };
         Ok(())
     }
 }
@@ -257,8 +289,8 @@ impl Contact<'_> {
 /// Returns true if the two interfaces of the first connection also have a more preferred address
 /// pair. A peer found on a cable has an IPv6 address, and an address in a shared subnet may work by
 /// chance.
-fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
-    let is_same_pair = |candidate: &&Candidate| {
+fn has_better(first: &PathPlan, candidates: &[&Candidate]) -> bool {
+    let is_same_pair = |candidate: &&&Candidate| {
         candidate.local.interface == first.interface
             && Some(&candidate.remote.interface) == first.peer_interface.as_ref()
     };
@@ -269,5 +301,23 @@ fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     own.is_some_and(|own| same_pair.any(|other| other.preference < own.preference))
 }
 
-/// Capacity of the path planner's event channel.
-const NEWS: usize = 1024;
+/// Probes the first [`PROBE_BURST`] address pairs and returns those that answered. Takes at most 4 s,
+/// no matter how many addresses the peer announces.
+async fn answering(candidates: &[Candidate], port: u16) -> BTreeSet<CandidateId> {
+    let mut waiting = candidates.iter().take(PROBE_BURST as usize).cloned();
+    let (mut probes, mut answering) = (JoinSet::new(), BTreeSet::new());
+    loop {
+        while probes.len() < MOST_PROBES
+            && let Some(candidate) = waiting.next()
+        {
+            probes.spawn(async move {
+                let answer = answers(&candidate, port).await;
+                answer.is_ok().then(|| candidate.id())
+            });
+        }
+        match probes.join_next().await {
+            Some(answered) => answering.extend(answered.ok().flatten()),
+            None => return answering,
+        }
+    }
+}

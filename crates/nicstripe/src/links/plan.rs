@@ -1,22 +1,19 @@
 //! Path planning of a client: turns facts about both machines into path plans, without I/O.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::IpAddr;
 
 use nicstripe_link::{Bond, Interface, LeftOut, ipv4_setting};
 use nicstripe_proto::{
-    BitRate,
     message::{Idle, Ipv4Settings, PeerAddress, PeerInterface},
     pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
+    path::{Origin, PathPlan, socket_address},
 };
 
 use super::{
     local,
     request::{Family, LinkEnd, LinkRequest},
 };
-use crate::{
-    report::error::Error,
-    session::{Capacities, LinkRates, PathPlan},
-};
+use crate::report::error::Error;
 
 /// Returns the local interfaces that are up, then those that are down and could have a cable, in the
 /// form announced to a peer.
@@ -79,155 +76,103 @@ fn settings(interface: &Interface) -> Option<Ipv4Settings> {
     })
 }
 
-/// Facts about both machines that are known at planning time.
-pub(crate) struct Facts {
-    /// Interfaces of this machine.
-    pub(crate) local: Vec<PeerInterface>,
-    /// Interfaces of the peer, as it announced them.
-    pub(crate) remote: Vec<PeerInterface>,
-    pub(crate) port: u16,
-    pub(crate) family: Option<Family>,
+/// Returns the pairing of both machines' interfaces, restricted to the requested IP version.
+pub(crate) fn pairing(
+    local: Vec<PeerInterface>,
+    remote: Vec<PeerInterface>,
+    family: Option<Family>,
+) -> Pairing {
+    let mut pairing = Pairing::new(local, remote);
+    match family {
+        Some(Family::V4) => pairing.restrict(IpAddr::is_ipv4),
+        Some(Family::V6) => pairing.restrict(IpAddr::is_ipv6),
+        None => {}
+    }
+    pairing
 }
 
-impl Facts {
-    /// Plans the links that the user named, in their order, except the one of the first connection.
-    ///
-    /// A request with both ends is a plan by itself. Otherwise one of the address pairs in `reached`
-    /// is chosen, to an interface of the peer that no other link uses, if there is one.
-    pub(crate) fn named(
-        &self,
-        requests: &[LinkRequest],
-        interfaces: &[Interface],
-        first: &PathPlan,
-        reached: &[Candidate],
-    ) -> Result<Vec<PathPlan>, Error> {
-        let ends = |plan: &PathPlan| Some((plan.interface.clone(), plan.peer_interface.clone()?));
-        let mut taken: Vec<(String, String)> =
-            ends(first).filter(|_| first.named).into_iter().collect();
-        let mut plans = Vec::new();
-        for request in requests {
-            if let Some(mut plan) = direct(request, interfaces, self.port)? {
-                self.complete(&mut plan);
-                taken.extend(ends(&plan));
-                plans.push(plan);
-                continue;
-            }
-            let matching: Vec<Candidate> = reached
-                .iter()
-                .filter(|candidate| matches_request(request, candidate))
-                .cloned()
-                .collect();
-            // The user's choice counts more than the rate of an interface of the peer.
-            let of_free = choose(&matching, &taken);
-            let of_all = || {
-                let free_here = matching.iter().filter(|candidate| {
-                    let mut ours = taken.iter().map(|(ours, _)| ours);
-                    ours.all(|ours| *ours != candidate.local.interface)
-                });
-                choose(&free_here.cloned().collect::<Vec<_>>(), &[])
-            };
-            let first = of_free.into_iter().next();
-            let Some(candidate) = first.or_else(|| of_all().into_iter().next()) else {
-                return Err(self.no_pair(request));
-            };
-            taken.push((
-                candidate.local.interface.clone(),
-                candidate.remote.interface.clone(),
-            ));
-            plans.push(PathPlan {
-                cap: request.cap,
-                ..self.plan_of(&candidate, true)
-            });
+/// Plans the links that the user named, in their order, except the one of the first connection.
+///
+/// A request with both ends is a plan by itself. Otherwise one of the address pairs in `reached`
+/// is chosen, to an interface of the peer that no other link uses, if there is one.
+pub(crate) fn named(
+    pairing: &Pairing,
+    port: u16,
+    requests: &[LinkRequest],
+    interfaces: &[Interface],
+    first: &PathPlan,
+    reached: &[Candidate],
+) -> Result<Vec<PathPlan>, Error> {
+    let ends = |plan: &PathPlan| Some((plan.interface.clone(), plan.peer_interface.clone()?));
+    let mut taken: Vec<(String, String)> = ends(first)
+        .filter(|_| first.origin == Origin::Named)
+        .into_iter()
+        .collect();
+    let mut plans = Vec::new();
+    for request in requests {
+        if let Some(mut plan) = direct(request, interfaces, port)? {
+            plan.complete(pairing);
+            taken.extend(ends(&plan));
+            plans.push(plan);
+            continue;
         }
-        Ok(plans)
-    }
-
-    /// Adds the peer's interface and the capacity to a plan that was made before they were known.
-    pub(crate) fn complete(&self, plan: &mut PathPlan) {
-        let remote = plan.remote.ip();
-        let theirs = self.remote.iter().find(|interface| {
-            interface
-                .addresses
-                .iter()
-                .any(|address| address.ip == remote)
-        });
-        let theirs = theirs.or_else(|| {
-            self.remote
-                .iter()
-                .find(|interface| remote.is_loopback() && is_loopback(interface))
-        });
-        let ours = self
-            .local
+        let matching: Vec<Candidate> = reached
             .iter()
-            .find(|interface| interface.name == plan.interface);
-        if let Some(theirs) = theirs {
-            plan.peer_interface = Some(theirs.name.clone());
-            plan.capacity = ours.map_or_else(Capacities::default, |ours| {
-                capacities(ours, theirs, remote.is_ipv6())
+            .filter(|candidate| matches_request(request, candidate))
+            .cloned()
+            .collect();
+        // The user's choice counts more than the rate of an interface of the peer.
+        let of_free = choose(&matching, &taken);
+        let of_all = || {
+            let free_here = matching.iter().filter(|candidate| {
+                let mut ours = taken.iter().map(|(ours, _)| ours);
+                ours.all(|ours| *ours != candidate.local.interface)
             });
-        }
-    }
-
-    /// Returns the address pairs over which the peer may be reached, best first.
-    pub(crate) fn candidates(&self) -> Vec<Candidate> {
-        self.pairing().candidates().cloned().collect()
-    }
-
-    /// Returns the pairing of both machines' interfaces, restricted to the requested IP version.
-    pub(crate) fn pairing(&self) -> Pairing {
-        let mut pairing = Pairing::new(self.local.clone(), self.remote.clone());
-        match self.family {
-            Some(Family::V4) => pairing.restrict(IpAddr::is_ipv4),
-            Some(Family::V6) => pairing.restrict(IpAddr::is_ipv6),
-            None => {}
-        }
-        pairing
-    }
-
-    pub(crate) fn plan_of(&self, candidate: &Candidate, named: bool) -> PathPlan {
-        let mut plan = PathPlan {
-            local: Some(candidate.local.address),
-            peer_interface: Some(candidate.remote.interface.clone()),
-            named,
-            ..PathPlan::new(
-                candidate.local.interface.clone(),
-                socket_address(candidate.remote.address, self.port, candidate.local.index),
-            )
+            choose(&free_here.cloned().collect::<Vec<_>>(), &[])
         };
-        self.complete(&mut plan);
-        // The address may belong to another interface than the one at which it answers.
-        plan.peer_interface = Some(candidate.remote.interface.clone());
-        plan
-    }
-
-    fn no_pair(&self, request: &LinkRequest) -> Error {
-        let list = |side: &[PeerInterface]| {
-            let candidates = side
-                .iter()
-                .filter(|interface| interface.candidate)
-                .map(|interface| {
-                    let addresses: Vec<String> = interface
-                        .addresses
-                        .iter()
-                        .map(|address| format!("{}/{}", address.ip, address.prefix_len))
-                        .collect();
-                    format!("{} ({})", interface.name, addresses.join(", "))
-                });
-            let text: Vec<String> = candidates.collect();
-            if text.is_empty() {
-                "none".into()
-            } else {
-                text.join(", ")
-            }
+        let first = of_free.into_iter().next();
+        let Some(candidate) = first.or_else(|| of_all().into_iter().next()) else {
+            return Err(no_pair(request, pairing));
         };
-        let why = format!(
-            "no peer interface shares a subnet with it or answers at its link-local address; local: {}; peer: {}; name both ends as {}=ADDRESS if they are connected",
-            list(&self.local),
-            list(&self.remote),
-            request.local
-        );
-        Error::link(request, why)
+        taken.push((
+            candidate.local.interface.clone(),
+            candidate.remote.interface.clone(),
+        ));
+        plans.push(PathPlan {
+            cap: request.cap,
+            ..PathPlan::of(&candidate, port, Origin::Named, pairing)
+        });
     }
+    Ok(plans)
+}
+
+fn no_pair(request: &LinkRequest, pairing: &Pairing) -> Error {
+    let list = |side: &[PeerInterface]| {
+        let candidates = side
+            .iter()
+            .filter(|interface| interface.candidate)
+            .map(|interface| {
+                let addresses: Vec<String> = interface
+                    .addresses
+                    .iter()
+                    .map(|address| format!("{}/{}", address.ip, address.prefix_len))
+                    .collect();
+                format!("{} ({})", interface.name, addresses.join(", "))
+            });
+        let text: Vec<String> = candidates.collect();
+        if text.is_empty() {
+            "none".into()
+        } else {
+            text.join(", ")
+        }
+    };
+    let why = format!(
+        "no peer interface shares a subnet with it or answers at its link-local address; local: {}; peer: {}; name both ends as {}=ADDRESS if they are connected",
+        list(pairing.local()),
+        list(pairing.remote()),
+        request.local
+    );
+    Error::link(request, why)
 }
 
 /// Plans a requested link with both ends given. Needs no information from the peer. Returns `None`
@@ -248,7 +193,7 @@ pub(crate) fn direct(
     Ok(Some(PathPlan {
         local: address,
         cap: request.cap,
-        named: true,
+        origin: Origin::Named,
         ..PathPlan::new(
             local.name.to_string(),
             socket_address(remote, port, local.index.0),
@@ -293,20 +238,6 @@ pub(crate) fn local_interface<'a>(
     Err(Error::link(request, why))
 }
 
-/// Returns what bounds the goodput between two interfaces.
-fn capacities(ours: &PeerInterface, theirs: &PeerInterface, is_ipv6: bool) -> Capacities {
-    let rate = |bps: Option<u64>| bps.map(BitRate);
-    let lines = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps);
-    Capacities {
-        rates: LinkRates {
-            line: rate(lines.min()),
-            shapers: [rate(ours.egress_limit_bps), rate(theirs.egress_limit_bps)],
-        },
-        mtu: ours.mtu.min(theirs.mtu),
-        is_ipv6,
-    }
-}
-
 /// Returns true if an address pair matches the ends that a request names.
 pub(crate) fn matches_request(request: &LinkRequest, candidate: &Candidate) -> bool {
     is_end(&request.local, &candidate.local)
@@ -323,38 +254,11 @@ fn is_end(requested: &LinkEnd, end: &PathEnd) -> bool {
     }
 }
 
-fn is_loopback(interface: &PeerInterface) -> bool {
-    interface
-        .addresses
-        .iter()
-        .any(|address| address.ip.is_loopback())
-}
-
-/// Returns the socket address. `interface` is the interface index, used as scope of a link-local
-/// address.
-pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
-    match ip {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
-            SocketAddrV6::new(ip, port, 0, interface).into()
-        }
-        ip => (ip, port).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use nicstripe_link::{InterfaceAddress, InterfaceKind};
 
     use super::*;
-
-    fn interface(mtu: u32, line: Option<u64>, limit: Option<u64>) -> PeerInterface {
-        PeerInterface {
-            mtu,
-            line_rate_bps: line,
-            egress_limit_bps: limit,
-            ..PeerInterface::new("x", 1)
-        }
-    }
 
     fn with_address(name: &str, index: u32, address: &str) -> PeerInterface {
         let addresses = vec![PeerAddress {
@@ -399,12 +303,7 @@ mod tests {
             with_address("enp1", 1, "10.0.1.2"),
             with_address("enp2", 2, "10.0.2.2"),
         ];
-        let facts = Facts {
-            local,
-            remote,
-            port: 7747,
-            family: None,
-        };
+        let pairing = pairing(local, remote, None);
         let interfaces = [interface_named("eth1", 1), interface_named("eth2", 2)];
         let requests: Vec<LinkRequest> = requests
             .iter()
@@ -414,7 +313,8 @@ mod tests {
             .unwrap()
             .unwrap();
         contact.peer_interface = first.map(Into::into);
-        facts.named(&requests, &interfaces, &contact, &facts.candidates())
+        let reached: Vec<Candidate> = pairing.candidates().cloned().collect();
+        super::named(&pairing, 7747, &requests, &interfaces, &contact, &reached)
     }
 
     fn ends(plans: &[PathPlan]) -> Vec<(&str, Option<&str>)> {
@@ -431,7 +331,11 @@ mod tests {
             ends(&plans),
             [("eth2", Some("enp2")), ("eth1", Some("enp1"))]
         );
-        assert!(plans.iter().all(|plan| plan.named && plan.local.is_some()));
+        assert!(
+            plans
+                .iter()
+                .all(|plan| plan.origin == Origin::Named && plan.local.is_some())
+        );
     }
 
     #[test]
@@ -472,26 +376,6 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_whose_loopback_is_spoken_to_is_known_by_its_loopback_interface() {
-        let lo = |index| PeerInterface {
-            candidate: false,
-            ..with_address("lo", index, "127.0.0.1")
-        };
-        let facts = Facts {
-            local: vec![lo(1)],
-            remote: vec![lo(1)],
-            port: 7747,
-            family: None,
-        };
-        let loopback = on(InterfaceKind::Loopback, "lo", 1, "127.0.0.1");
-        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[loopback], 7747)
-            .unwrap()
-            .unwrap();
-        facts.complete(&mut plan);
-        assert_eq!(plan.peer_interface.as_deref(), Some("lo"));
-    }
-
-    #[test]
     fn a_machine_tells_at_most_64_interfaces_and_8_addresses_of_each() {
         let mut many = interface_named("eth1", 1);
         many.addresses = (0..20)
@@ -501,61 +385,6 @@ mod tests {
         assert_eq!(
             (shown.len(), shown[0].addresses.len(), shown[0].candidate),
             (MOST_INTERFACES, MOST_ADDRESSES, false)
-        );
-    }
-
-    #[test]
-    fn a_link_local_address_goes_by_its_interface_and_no_other_does() {
-        assert!(
-            matches!(socket_address("fe80::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 3)
-        );
-        assert!(
-            matches!(socket_address("fd00::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 0)
-        );
-    }
-
-    #[test]
-    fn a_gigabit_cable_carries_941_5_mbit() {
-        let end = interface(1500, Some(1_000_000_000), None);
-        let capacity = capacities(&end, &end, false).through(None);
-        assert_eq!(capacity.outgoing, Some(BitRate(941_482_444)));
-        assert_eq!(capacity.incoming, capacity.outgoing);
-    }
-
-    #[test]
-    fn a_shaper_limits_the_direction_in_which_it_sends() {
-        let (ours, theirs) = (
-            interface(1500, None, Some(984_396_000)),
-            interface(9000, None, None),
-        );
-        let capacity = capacities(&ours, &theirs, false).through(None);
-        assert_eq!(capacity.outgoing, Some(BitRate(941_483_096)));
-        assert_eq!(capacity.incoming, None);
-    }
-
-    #[test]
-    fn where_jumbo_frames_vanish_a_link_is_expected_to_carry_what_small_ones_do() {
-        let (jumbo, small) = (
-            interface(9000, Some(1_000_000_000), None),
-            interface(1500, Some(1_000_000_000), None),
-        );
-        let capacities = capacities(&jumbo, &jumbo, false);
-        assert_eq!(
-            capacities.through(None).outgoing,
-            Some(BitRate(990_042_044))
-        );
-        assert_eq!(
-            capacities.through(Some(1500)),
-            super::capacities(&small, &small, false).through(None)
-        );
-    }
-
-    #[test]
-    fn ipv6_takes_twenty_bytes_more() {
-        let end = interface(1500, Some(1_000_000_000), None);
-        assert_eq!(
-            capacities(&end, &end, true).through(None).outgoing,
-            Some(BitRate(928_478_543))
         );
     }
 }

@@ -20,10 +20,11 @@ use nicstripe_link::{
     HelperError, HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes,
     give_up_routes, ipv4_setting, may_change_routes, route_to,
 };
+use nicstripe_proto::path::PathPlan;
 use parking_lot::Mutex;
 
 use super::{local, request::RoutePolicy, routes};
-use crate::{report::error::Error, session::PathPlan};
+use crate::report::error::Error;
 
 /// Keeper of the host routes of one session, which removes them when dropped. After a kill, the
 /// helper or the next start of any nicstripe process removes them.

@@ -1,6 +1,6 @@
 //! Makes the survey of a session's links, with the reason for each decision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use nicstripe_link::{
     Interface, InterfaceIndex,
@@ -8,22 +8,23 @@ use nicstripe_link::{
     is_neighbour,
 };
 use nicstripe_proto::{
-    BitRate, PathId,
-    message::{Idle, PeerInterface},
+    BitRate,
+    message::PeerInterface,
     pairing::{
         Candidate, Explanation, Fact, Failure, LeftOut, Obstacle, Pairing, Preference, Side,
     },
+    path::Origin,
+    session::{LinksView, PathView},
 };
 
 use super::{
-    linker::{Linked, LinkerConfig},
     local,
-    plan::Facts,
     route_keeper::{RouteFacts, needs_route},
 };
 use crate::report::{
     UnusedInterface,
     event::LinkName,
+    link_text::{failure_text, idle_text, state_of},
     survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
 };
 
@@ -38,40 +39,36 @@ impl From<Preference> for LinkReason {
     }
 }
 
+/// What is known when a survey is made.
 pub(crate) struct Known<'a> {
+    pub(crate) view: &'a LinksView,
+    /// Interfaces of this machine, as the kernel lists them now.
     pub(crate) interfaces: &'a [Interface],
-    pub(crate) facts: &'a Facts,
-    pub(crate) pairing: &'a Pairing,
-    pub(crate) taken: &'a [(String, String)],
-    pub(crate) paths: &'a BTreeMap<PathId, Linked>,
-    pub(crate) config: &'a LinkerConfig,
+    /// Names of interfaces that the user excluded.
+    pub(crate) excluded: &'a [String],
 }
 
 pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
+    let pairing = &known.view.pairing;
     let mut links: Vec<SurveyedLink> = Vec::new();
-    for linked in known
-        .paths
-        .values()
-        .filter(|linked| !never_worked(linked, known.pairing))
-    {
-        let link = linked.plan.link();
+    let shown = known.view.paths.iter();
+    for path in shown.filter(|path| !never_worked(path, pairing)) {
+        let link = LinkName::from(&path.plan);
         match links.iter_mut().find(|other| {
             other.link.interface == link.interface && other.link.remote == link.remote
         }) {
             Some(other) => {
                 other.streams += 1;
-                other.verified =
-                    nicstripe_proto::path::all_verified(other.verified, linked.verified);
+                other.verified = nicstripe_proto::path::all_verified(other.verified, path.verified);
             }
-            None => links.push(surveyed(linked, link, known)),
+            None => links.push(surveyed(path, link, known)),
         }
     }
     let is_only_contact = links.len() == 1;
     links.retain(|link| is_only_contact || link.reason != LinkReason::Contact);
-    let failures = failures(known.pairing, &links);
-    let explained = known.pairing.explain(known.taken);
+    let failures = failures(pairing, &links);
+    let explained = known.view.explanations.iter().cloned();
     let unused: Vec<UnusedInterface> = explained
-        .into_iter()
         .filter_map(|one| unused(one, known, &failures))
         .filter(|unused| !is_used(&links, unused))
         .collect();
@@ -81,7 +78,7 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         .sum();
     LinkSurvey {
         expected: rates.filter(|_| !links.is_empty()).map(BitRate),
-        peer_interfaces: known.facts.remote.iter().map(facts).collect(),
+        peer_interfaces: pairing.remote().iter().map(facts).collect(),
         failed: failures
             .iter()
             .filter(|(candidate, failure)| was_meant(candidate, failure))
@@ -89,7 +86,7 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
             .collect(),
         links,
         unused,
-        is_probing: false,
+        is_probing: known.view.is_probing,
     }
 }
 
@@ -103,9 +100,9 @@ fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
 
 /// Returns true if the path has failed and has never been connected, even if it is retried. The
 /// survey lists its interfaces as unused.
-fn never_worked(linked: &Linked, pairing: &Pairing) -> bool {
+fn never_worked(path: &PathView, pairing: &Pairing) -> bool {
     let failed = |candidate: &Candidate| pairing.state(candidate.id()).failure().is_some();
-    !linked.opened && linked.candidate.as_ref().is_some_and(failed)
+    !path.was_open && path.plan.candidate().is_some_and(failed)
 }
 
 /// Returns the failed address pairs between interfaces that no link uses, with the failures.
@@ -124,15 +121,14 @@ fn failures<'a>(pairing: &'a Pairing, links: &[SurveyedLink]) -> Vec<(&'a Candid
     failed.filter(|(candidate, _)| free(candidate)).collect()
 }
 
-fn surveyed(linked: &Linked, link: LinkName, known: &Known<'_>) -> SurveyedLink {
-    let ours = known
-        .facts
-        .local
+fn surveyed(path: &PathView, link: LinkName, known: &Known<'_>) -> SurveyedLink {
+    let (plan, pairing) = (&path.plan, &known.view.pairing);
+    let ours = pairing
+        .local()
         .iter()
         .find(|interface| interface.name == link.interface);
-    let theirs = known
-        .facts
-        .remote
+    let theirs = pairing
+        .remote()
         .iter()
         .find(|interface| Some(&interface.name) == link.peer_interface.as_ref());
     let ends = || ours.into_iter().chain(theirs);
@@ -141,18 +137,18 @@ fn surveyed(linked: &Linked, link: LinkName, known: &Known<'_>) -> SurveyedLink 
         |end: Option<&PeerInterface>| end.and_then(|end| end.members.clone()).unwrap_or_default();
     let interface = local::find(known.interfaces, &link.interface);
     SurveyedLink {
-        reason: match &linked.candidate {
-            Some(candidate) => candidate.preference.into(),
-            None if linked.plan.named => LinkReason::Named,
-            None => LinkReason::Contact,
+        reason: match (plan.origin, plan.candidate()) {
+            (_, Some(candidate)) => candidate.preference.into(),
+            (Origin::Named, None) => LinkReason::Named,
+            (_, None) => LinkReason::Contact,
         },
-        state: linked.state.clone(),
-        verified: linked.verified,
+        state: state_of(plan, &path.status),
+        verified: path.verified,
         mtu: ends().map(|end| end.mtu).min().unwrap_or_default(),
-        path_mtu: linked.path_mtu,
+        path_mtu: path.path_mtu,
         line_rate: rate(ours),
         peer_line_rate: rate(theirs),
-        theory: linked.plan.capacity.through(linked.path_mtu).outgoing,
+        theory: plan.capacity.through(path.path_mtu).outgoing,
         streams: 1,
         members: members(ours),
         peer_members: members(theirs),
@@ -190,16 +186,16 @@ fn unused(
         .collect();
     let texts: Vec<String> = texts.into_iter().collect();
     let failed = !matches!(why, LeftOut::SharesCable(_))
-        && known.config.settings.is_automatic()
+        && known.view.is_automatic
         && tried().any(|(candidate, failure)| was_meant(candidate, failure));
-    let (local, remote) = (&known.facts.local, &known.facts.remote);
+    let (local, remote) = (known.view.pairing.local(), known.view.pairing.remote());
     let (side, other) = match is_peers {
         true => (remote, local),
         false => (local, remote),
     };
     let own = side.iter().find(|own| own.name == interface);
     let idle = own.and_then(|own| own.idle);
-    let is_automatic = known.config.settings.is_automatic();
+    let is_automatic = known.view.is_automatic;
     let why = match why {
         _ if !is_automatic => "other interfaces were named".to_owned(),
         _ if let Some(address) = duplicate(&interface, known).filter(|_| !is_peers) => address,
@@ -229,11 +225,7 @@ fn unused(
         is_idle: idle.is_some(),
     };
     if !is_peers && idle.is_none() && texts.is_empty() {
-        refine(
-            &mut unused,
-            known.interfaces,
-            &known.config.settings.excluded,
-        );
+        refine(&mut unused, known.interfaces, known.excluded);
     }
     Some(unused)
 }
@@ -268,7 +260,8 @@ fn failed(candidate: &Candidate, failure: &Failure) -> FailedLink {
             Failure::WrongInterface { arrived } => LinkFailure::Misdirected {
                 arrived: arrived.clone(),
             },
-            Failure::Other => LinkFailure::Stranger,
+            Failure::Stranger => LinkFailure::Stranger,
+            Failure::NoPathLeft => LinkFailure::NoConnectionLeft,
         },
         is_neighbour: is_neighbour(interface, remote),
     }
@@ -286,48 +279,12 @@ fn no_free(is_peers: bool) -> &'static str {
     }
 }
 
-/// Returns the reason of an idle interface, with the command that enables it.
-fn idle_text(idle: Idle, interface: &str, is_peers: bool) -> String {
-    match (idle, is_peers) {
-        (Idle::Down, false) => format!("{idle}: ip link set {interface} up"),
-        (Idle::Down, true) => format!("{idle}; there: ip link set {interface} up"),
-        _ => idle.to_string(),
-    }
-}
-
 /// Returns true if a link was expected between the two ends: they share a subnet, or a machine
 /// answered. Every interface has a link-local address, so silence there only means that no cable
 /// joins the two.
 fn was_meant(candidate: &Candidate, failure: &Failure) -> bool {
     candidate.preference != Preference::LinkLocal
         || *failure != Failure::Unreachable(Obstacle::Silence)
-}
-
-fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
-    match failure {
-        Failure::Unreachable(obstacle) => {
-            let there = &candidate.remote.interface;
-            match obstacle {
-                Obstacle::Silence => "no answer".to_owned(),
-                Obstacle::Refused => {
-                    format!("refused: no daemon listens on the peer's {there}")
-                }
-                Obstacle::Reset => "reset by the peer, or by a filter on the way".to_owned(),
-                Obstacle::FilteredHere => "rejected by a filter of this machine".to_owned(),
-                Obstacle::Filtered => "rejected by a filter of the peer or on the way".to_owned(),
-            }
-        }
-        Failure::WrongInterface { arrived } => {
-            format!(
-                "sent to {}, arrives on the peer's {arrived} (ARP flux)",
-                candidate.remote.interface
-            )
-        }
-        Failure::Unrouted => {
-            "required host route rejected: peer address not verified, or not permitted".to_owned()
-        }
-        Failure::Other => "another machine answers".to_owned(),
-    }
 }
 
 /// Replaces the reason for an unused local interface by a more precise one: excluded by option, or

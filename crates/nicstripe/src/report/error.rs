@@ -33,15 +33,6 @@ pub enum Error {
         /// Reason why the link cannot be used, with the links that could be used.
         why: String,
     },
-    /// Packets for one interface of the peer arrive at another (ARP flux). To be corrected by the
-    /// peer's administrator; the link's report contains the remedy.
-    #[error("sent to {aimed_at}, arrives on the peer's {arrived} (ARP flux)")]
-    Astray {
-        /// Interface of the peer that the connection was meant to reach.
-        aimed_at: String,
-        /// Interface of the peer at which the connection arrived.
-        arrived: String,
-    },
     /// No interface can be used to search for daemons. Remedy: plug in a cable, or let the system
     /// assign IPv6 link-local addresses.
     #[error("no interface to search on: {why}")]

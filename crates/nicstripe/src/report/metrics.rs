@@ -310,7 +310,6 @@ pub(crate) fn loss_word(loss: PathLoss) -> &'static str {
         PathLoss::Reset => "reset",
         PathLoss::Damaged => "damaged",
         PathLoss::Protocol => "protocol",
-        PathLoss::WrongInterface => "wrong_interface",
         _ => "other",
     }
 }

@@ -107,6 +107,8 @@ pub enum LinkFailure {
     },
     /// Another machine answered.
     Stranger,
+    /// The session has used all its connections.
+    NoConnectionLeft,
 }
 
 /// Reason why the client chose a link.

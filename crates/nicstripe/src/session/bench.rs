@@ -14,6 +14,7 @@ use nicstripe_proto::{
         BenchBody, BenchFacts, BenchRefused, BenchSample, DiskDone, DiskOrder, MAX_LETTERS,
         PathSample, RunNumber, RunOrder, RunReady, TcpSample,
     },
+    path::Path,
 };
 use socket2::SockRef;
 use tokio::sync::mpsc;
@@ -295,29 +296,28 @@ fn test_disk(service: Arc<dyn Serve>, order: DiskOrder, jobs: &Jobs) -> StopOnDr
 impl Tap<'_> {
     /// Returns the paths that are connected and may carry data.
     fn paths(&self) -> Vec<BenchPath> {
-        let paths = self.connections.iter().filter(|(_, connection)| {
-            let plan = &connection.plan;
-            connection.is_open() && !connection.retired && !plan.contact_only && !plan.no_data
+        let paths = self.session.paths().filter(|(_, path)| {
+            path.state().is_connected() && !path.plan().origin.is_contact_only()
         });
-        let path = |(id, connection): (&PathId, &PathConnection)| {
-            let link = connection.plan.link();
+        let path = |(id, path): (PathId, &Path)| {
+            let plan = path.plan().clone();
             BenchPath {
-                id: *id,
-                interface: link.interface,
-                peer_interface: link.peer_interface,
-                local: link.local,
-                remote: link.remote,
-                line: connection.plan.capacity.rates.line,
-                shapers: connection.plan.capacity.rates.shapers,
-                path_mtu: connection.path_mtu,
-                verified: connection.verified,
+                id,
+                interface: plan.interface,
+                peer_interface: plan.peer_interface,
+                local: plan.local,
+                remote: plan.remote.ip(),
+                line: plan.capacity.rates.line,
+                shapers: plan.capacity.rates.shapers,
+                path_mtu: path.path_mtu(),
+                verified: path.verified(),
             }
         };
         paths.map(path).collect()
     }
 
     fn begin(&self, order: &RunOrder) -> Sampler {
-        let interface = |path: PathId| Some(&*self.connections.get(&path)?.plan.interface);
+        let interface = |path: PathId| Some(&*self.session.path(path)?.plan().interface);
         Sampler::begin(order, interface, self.now)
     }
 

@@ -12,7 +12,8 @@ mod stalls;
 mod transfers;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     pin::Pin,
     pin::pin,
     sync::Arc,
@@ -21,10 +22,14 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, Frame, PathId, PathLoss, Role, Session, SessionConfig, TransferId, Transmit,
-    load::LoadGate, message::CloseCode,
+    load::LoadGate,
+    message::{CloseCode, Expected},
+    pairing::{Candidate, Obstacle},
+    path::{Path, PathPlan},
+    session::Routed,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::timeout,
 };
 use tokio_util::task::TaskTracker;
@@ -34,10 +39,10 @@ use super::{
     bench::{SessionBench, Tap},
     congestion,
     handle::{SessionHandle, SessionSignals},
-    inbox::{Command, Input, LinkNews},
+    inbox::{Command, Input},
     jobs::Jobs,
     kind::retransmit::BufferedChunk,
-    path_connection::{Established, PathConnection, PathPlan},
+    path_connection::{Established, PathConnection},
     record::Record,
     serve::Serve,
     shares::ChunkShare,
@@ -67,10 +72,8 @@ pub(crate) struct DriverConfig {
     pub(crate) buffers: BufferPool,
     /// Daemon only: the session's part of the chunk memory that all sessions share.
     pub(crate) share: Option<ChunkShare>,
-    /// Client only: establishes the connections of paths.
-    pub(crate) connector: Option<Arc<dyn Connect>>,
-    /// Client only: channel to the path planner.
-    pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
+    /// Client only: carries out the steps for its links.
+    pub(crate) steps: Option<Arc<dyn LinkSteps>>,
     pub(crate) audience: Audience,
     /// Client only: channel for events that concern no transfer.
     pub(crate) events: Option<mpsc::Sender<Event>>,
@@ -85,15 +88,42 @@ impl DriverConfig {
     }
 }
 
-/// Connector that establishes the connections of a client's paths.
-pub(crate) trait Connect: Send + Sync {
+/// Steps for the links of a client's session, which the protocol asks for.
+pub(crate) trait LinkSteps: Send + Sync {
     /// Connects a path and authenticates the peer. `first` is true for the first attempt at a path.
     fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a>;
+
+    /// Finds out if an address pair may be joined by a cable.
+    fn probe<'a>(&'a self, _candidate: &'a Candidate) -> StepFuture<'a, Result<(), Obstacle>> {
+        Box::pin(async { Err(Obstacle::Silence) })
+    }
+
+    /// Installs the host routes that paths may need; true for a path that is connected. Fails if a
+    /// mandatory route cannot be installed.
+    fn hold_routes<'a>(
+        &'a self,
+        paths: &'a [(PathId, PathPlan, bool)],
+    ) -> StepFuture<'a, Result<Vec<(PathId, Routed)>, Error>> {
+        let held = paths.iter().map(|(path, ..)| (*path, Routed::Held));
+        Box::pin(std::future::ready(Ok(held.collect())))
+    }
+
+    /// Prepares to receive the peer's tokens for connections (local address, the peer's interface
+    /// index), and returns what to announce.
+    fn announce<'a>(
+        &'a self,
+        _connections: BTreeSet<(IpAddr, u32)>,
+        _session: SessionHandle,
+    ) -> StepFuture<'a, Vec<Expected>> {
+        Box::pin(async { Vec::new() })
+    }
 }
 
+/// Future of a step.
+pub(crate) type StepFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Future of one connection attempt of a path.
-pub(crate) type Joining<'a> =
-    Pin<Box<dyn Future<Output = Result<Established, (PathLoss, Error)>> + Send + 'a>>;
+pub(crate) type Joining<'a> = StepFuture<'a, Result<Established, Error>>;
 
 /// Capacity of the session's input channel, in inputs. A full channel deliberately blocks the
 /// connections and the I/O threads.
@@ -144,6 +174,8 @@ pub(crate) struct Driver {
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
+    /// Client only: owner that waits for the host routes of the first links.
+    beginning: Option<oneshot::Sender<Result<(), Error>>>,
     bench: SessionBench,
     /// Current benchmark run, shared with the connections, which count its load.
     gate: watch::Sender<LoadGate>,
@@ -190,6 +222,7 @@ impl Driver {
             is_taking_leave: false,
             closing: None,
             next_generation: 0,
+            beginning: None,
             bench: SessionBench::new(config.service.clone()),
             gate: watch::Sender::default(),
             asks: Asks::default(),
@@ -230,8 +263,10 @@ impl Driver {
                         connection.update_unsent(self.session.path_rate(*path));
                     }
                 }
-                _ = sampling.tick() => for connection in self.connections.values_mut() {
-                    connection.update_congestion(clock::now());
+                _ = sampling.tick() => for (path, connection) in &mut self.connections {
+                    let plan = self.session.path(*path).map(Path::plan);
+                    let interface = plan.map_or("", |plan| &plan.interface);
+                    connection.update_congestion(interface, clock::now());
                 },
             }
             let now = clock::now();
@@ -258,13 +293,27 @@ impl Driver {
     /// Applies one input to the session's state. Never waits.
     fn apply(&mut self, input: Input, now: Instant) {
         match input {
-            Input::Connected {
+            Input::Connected { path, made } => self.on_connected(path, *made, now),
+            Input::Arrived {
                 path,
                 plan,
                 established,
-            } => self.on_connected(path, plan, *established, now),
-            Input::NotConnected { path, loss, error } => {
-                self.on_not_connected(path, loss, *error, now);
+            } => {
+                self.on_arrived(path, *plan, *established, now);
+            }
+            Input::Probed { candidate, answer } => {
+                tracing::debug!(%candidate, answered = answer.is_ok(), "probed");
+                self.session.handle_probed(candidate, answer, now);
+            }
+            Input::Routed { paths, result } => self.on_routed(&paths, result, now),
+            Input::Expected(connections) => self.session.expect_connections(connections),
+            Input::Interfaces { interfaces, names } => {
+                self.session.handle_interfaces(interfaces, &names, now);
+            }
+            Input::Carrier { interface, up } => self.session.handle_carrier(&interface, up, now),
+            Input::Fault => {
+                let source = std::io::Error::other("internal error");
+                self.give_up(Error::system("continue the session", source));
             }
             Input::Stream {
                 path,
@@ -289,7 +338,6 @@ impl Driver {
                 ends_changes,
             } => self.on_done(&ask, answer, ends_changes),
             Input::Command(command) => self.on_command(command, now),
-            Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),
         }
     }
 
@@ -303,7 +351,7 @@ impl Driver {
                 let is_message = matches!(frame, Frame::Control { .. });
                 self.is_taking_leave |= matches!(frame, Frame::Close { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
-                    if is_message && self.config.connector.is_some() {
+                    if is_message && self.config.steps.is_some() {
                         // Ends the session: the message is acknowledged and will not be
                         // retransmitted, so a client would wait forever for its content.
                         self.breaches = MOST_BREACHES;
@@ -356,12 +404,10 @@ impl Driver {
 
     fn on_command(&mut self, command: Command, now: Instant) {
         match command {
-            Command::AddPaths(paths) => {
-                for (path, plan) in paths {
-                    self.session.add_path(path, now);
-                    self.session.limit_path(path, plan.cap, now);
-                    self.add_connection(path, plan);
-                    self.connect(path);
+            Command::Begin(begin) => self.begin_links(*begin, now),
+            Command::Survey(reply) => {
+                if let Some(view) = self.session.links_view() {
+                    let _ = reply.send(view);
                 }
             }
             Command::Start {
@@ -372,13 +418,9 @@ impl Driver {
             Command::Ask { ask, reply } => self.ask(ask, reply),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
-            Command::GiveUp(error) => self.give_up(*error),
-            Command::Retire(path) => self.on_retired(path, now),
-            Command::Gone(path) => self.on_gone(path, now),
-            Command::Expect(connections) => self.session.expect_connections(connections),
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
-            Command::Inspect(look) => look(&self.session),
+            Command::Inspect(look) => look(&mut self.session),
             Command::Bench(input) => {
                 self.act_on_bench(now, |bench, tap| bench.on_input(input, tap));
             }
@@ -591,8 +633,7 @@ mod tests {
             pool: IoPool::start().unwrap(),
             buffers: BufferPool::default(),
             share: None,
-            connector: None,
-            planner: None,
+            steps: None,
             audience: Audience::default(),
             events: None,
         })

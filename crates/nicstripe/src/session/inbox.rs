@@ -1,10 +1,13 @@
-//! Inputs of a session's event loop: from connections, from owners, and from its jobs. Also its
-//! events for the path planner.
+//! Inputs of a session's event loop: from connections, from owners, and from its jobs.
+
+use std::collections::BTreeSet;
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, DataHeader, Digest, PathId, PathLoss, Subtree, TransferId,
+    ChainingValue, ChunkId, DataHeader, Digest, PathId, Subtree, TransferId,
     message::{AnswerKind, Ask, AskKind, CloseCode, Expected, PeerInterface},
-    pairing::Obstacle,
+    pairing::{CandidateId, Obstacle, Pairing},
+    path::PathPlan,
+    session::{LinkTerms, LinksView, Routed},
     tree::TreeMessage,
 };
 use tokio::sync::{
@@ -14,7 +17,7 @@ use tokio::sync::{
 
 use super::{
     kind::{Kind, Opened, retransmit::Produced},
-    path_connection::{Established, PathPlan},
+    path_connection::Established,
     waiters::Starter,
 };
 use crate::{
@@ -26,18 +29,38 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A path has connected and authenticated.
+    /// A connection attempt of a path has ended.
     Connected {
         path: PathId,
-        plan: Option<PathPlan>,
+        made: Box<Result<Established, Error>>,
+    },
+    /// A connection has arrived and is authenticated: any of a daemon's.
+    Arrived {
+        path: PathId,
+        plan: Box<PathPlan>,
         established: Box<Established>,
     },
-    /// A connection attempt failed.
-    NotConnected {
-        path: PathId,
-        loss: PathLoss,
-        error: Box<Error>,
+    /// Client: a probe was answered, or this stood against it.
+    Probed {
+        candidate: CandidateId,
+        answer: Result<(), Obstacle>,
     },
+    /// Client: the host routes of paths are installed, or a mandatory one cannot be.
+    Routed {
+        paths: Vec<PathId>,
+        result: Result<Vec<(PathId, Routed)>, Error>,
+    },
+    /// Client: connections to announce to the daemon, some with the tokens that prove an address.
+    Expected(Vec<Expected>),
+    /// Client: the interfaces of this machine, and the names of all.
+    Interfaces {
+        interfaces: Vec<PeerInterface>,
+        names: BTreeSet<String>,
+    },
+    /// Client: an interface lost or regained its carrier.
+    Carrier { interface: String, up: bool },
+    /// A thread or task of the session has panicked.
+    Fault,
     /// A connection has received frames or chunks, or has ended.
     Stream {
         path: PathId,
@@ -57,14 +80,14 @@ pub(crate) enum Input {
     },
     /// The owner of the session has given a command.
     Command(Command),
-    /// An interface lost or regained its carrier.
-    Carrier { interface: String, up: bool },
 }
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Client: add paths to the session and connect them.
-    AddPaths(Vec<(PathId, PathPlan)>),
+    /// Client: begin with the first connection, and plan the links.
+    Begin(Box<Begin>),
+    /// Client: tell what is known of the links.
+    Survey(oneshot::Sender<LinksView>),
     /// Client: start a transfer.
     Start {
         transfer: TransferId,
@@ -79,14 +102,6 @@ pub(crate) enum Command {
     Close(CloseCode),
     /// Daemon: end the session if it has no connection.
     EndIfIdle,
-    /// Client: close a path and do not reconnect it.
-    Retire(PathId),
-    /// Client: close a path whose interface has vanished, and do not reconnect it.
-    Gone(PathId),
-    /// Client: announce connections to the daemon before they are attempted.
-    Expect(Vec<Expected>),
-    /// Client: end the session with this error, because no permitted link works.
-    GiveUp(Box<Error>),
     /// Client: command of a benchmark to this session. Daemon: benchmark message to the client.
     Bench(BenchInput),
     /// Daemon: send the client the current local interfaces.
@@ -96,12 +111,25 @@ pub(crate) enum Command {
     Inspect(Box<dyn Inspect>),
 }
 
+/// Beginning of a client's session.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    /// Plan of the first connection, and the connection.
+    pub(crate) first: (PathPlan, Established),
+    pub(crate) terms: LinkTerms,
+    pub(crate) pairing: Pairing,
+    /// Other links that the user named.
+    pub(crate) named: Vec<PathPlan>,
+    /// Told once the host routes of the first links are installed.
+    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
+}
+
 /// Function that looks at the protocol's state.
 #[cfg(test)]
-pub(crate) trait Inspect: FnOnce(&nicstripe_proto::Session) + Send {}
+pub(crate) trait Inspect: FnOnce(&mut nicstripe_proto::Session) + Send {}
 
 #[cfg(test)]
-impl<F: FnOnce(&nicstripe_proto::Session) + Send> Inspect for F {}
+impl<F: FnOnce(&mut nicstripe_proto::Session) + Send> Inspect for F {}
 
 #[cfg(test)]
 impl std::fmt::Debug for dyn Inspect {
@@ -193,33 +221,6 @@ pub(crate) enum BenchInput {
     Command(nicstripe_bench::BenchCommand),
     /// Daemon: send this message to the client.
     Message(nicstripe_proto::message::BenchBody),
-}
-
-/// Event of a path that a client's session reports to the path planner.
-#[derive(Debug)]
-pub(crate) enum LinkNews {
-    /// A path has connected. `verified` is true if it reached the intended interface of the peer,
-    /// `None` if unknown.
-    Opened {
-        path: PathId,
-        verified: Option<bool>,
-        path_mtu: Option<u32>,
-    },
-    /// A connection attempt failed, or a connection was lost.
-    Lost {
-        path: PathId,
-        why: String,
-        obstacle: Obstacle,
-    },
-    /// A path was closed because it reached another interface of the peer (`arrived`), or another
-    /// machine if `arrived` is `None`.
-    Astray {
-        path: PathId,
-        arrived: Option<String>,
-        why: String,
-    },
-    /// The peer's interfaces have changed.
-    PeerInterfaces(Vec<PeerInterface>),
 }
 
 /// Sends an input from an I/O job. Blocks while the session's input queue is full. Returns false if

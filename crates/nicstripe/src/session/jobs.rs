@@ -16,12 +16,11 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use super::{
     handle::{SessionHandle, SessionSignals},
-    inbox::{Command, Input, IoResult, Said, Step, report},
+    inbox::{Input, IoResult, Said, Step, report},
     kind::Opened,
 };
 use crate::{
     file::{self, Arrived, BufferPool, CommitStage, FileError, IoPool, WriteError},
-    report::error::Error,
     storage::Target,
 };
 
@@ -305,12 +304,7 @@ impl Fault {
 impl Drop for Fault {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let source = io::Error::other("internal error");
-            let error = Error::system("continue the session", source);
-            let (session, input) = (
-                self.0.clone(),
-                Input::Command(Command::GiveUp(Box::new(error))),
-            );
+            let (session, input) = (self.0.clone(), Input::Fault);
             match tokio::runtime::Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(input).await) })),
                 Err(_) => drop(session.blocking_send(input)),

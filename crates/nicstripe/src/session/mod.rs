@@ -25,13 +25,15 @@ mod tally;
 mod transfer;
 mod waiters;
 
+#[cfg(test)]
+pub(crate) use self::inbox::Inspect;
 pub(crate) use self::{
-    driver::{Connect, Driver, DriverConfig, Joining},
+    driver::{Driver, DriverConfig, Joining, LinkSteps, StepFuture},
     handle::SessionHandle,
-    inbox::{BenchInput, Command, Input, LinkNews},
+    inbox::{Begin, BenchInput, Command, Input},
     jobs::Fault,
     last_progress::NOTICE,
-    path_connection::{Arriving, Capacities, Established, LinkRates, PathPlan},
+    path_connection::{Arriving, Established},
     serve::{Pending, Serve},
     shares::ChunkShares,
     tally::Tally,

@@ -1,8 +1,6 @@
-//! State of one path's connections: its plan, the current connection, and TCP statistics of earlier
-//! ones.
+//! Connections of one path: the current one, and TCP statistics of earlier ones.
 
 use std::{
-    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -12,8 +10,7 @@ use nicstripe_link::{TcpInfo, change_congestion, limit_unsent, tcp_info};
 use nicstripe_proto::{
     BitRate, DataHeader, PathId,
     message::StreamReport,
-    path::Path,
-    theory::{IpVersion, Theory},
+    path::{Arrival, Path},
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -21,120 +18,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::congestion::{Advice, Congestion};
 use crate::{
     file::ChunkBuffer,
-    report::{
-        KernelView,
-        event::{LinkName, LinkState},
-        metrics::InterfaceBytes,
-    },
+    report::{KernelView, metrics::InterfaceBytes},
     wire::stream::{Greeted, LoadCounters, Outgoing},
 };
-
-/// Endpoints and constraints of a path, planned by the client or learned by the daemon.
-#[derive(Debug, Clone)]
-pub(crate) struct PathPlan {
-    /// Name of the local interface.
-    pub(crate) interface: String,
-    /// Local address to bind to; `None` for the kernel's choice.
-    pub(crate) local: Option<IpAddr>,
-    /// Address and port of the peer.
-    pub(crate) remote: SocketAddr,
-    /// Name of the peer's interface that the path must reach; `None` if unknown.
-    pub(crate) peer_interface: Option<String>,
-    /// Theoretical goodput of the link, as far as known.
-    pub(crate) capacity: Capacities,
-    /// Rate limit that the user set for this link.
-    pub(crate) cap: Option<BitRate>,
-    /// True if the user named the link, so that a failure to connect is an error.
-    pub(crate) named: bool,
-    /// True if the path only serves to reach the peer, and is retired once another path is
-    /// connected.
-    pub(crate) contact_only: bool,
-    /// True if the path must not carry data, because the user named other links or excluded this
-    /// one.
-    pub(crate) no_data: bool,
-}
-
-impl PathPlan {
-    /// Creates the plan of a path from a local interface to the peer's address, without other
-    /// constraints or known properties.
-    pub(crate) fn new(interface: String, remote: SocketAddr) -> Self {
-        Self {
-            interface,
-            local: None,
-            remote,
-            peer_interface: None,
-            capacity: Capacities::default(),
-            cap: None,
-            named: false,
-            contact_only: false,
-            no_data: false,
-        }
-    }
-
-    pub(crate) fn link(&self) -> LinkName {
-        LinkName {
-            interface: self.interface.clone(),
-            peer_interface: self.peer_interface.clone(),
-            local: self.local,
-            remote: self.remote.ip(),
-        }
-    }
-}
-
-/// Theoretical goodput of a link per direction; `None` if unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Capacity {
-    pub(crate) outgoing: Option<BitRate>,
-    pub(crate) incoming: Option<BitRate>,
-}
-
-/// What bounds the goodput of a link.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Capacities {
-    pub(crate) rates: LinkRates,
-    /// The smaller MTU of both interfaces in bytes.
-    pub(crate) mtu: u32,
-    pub(crate) is_ipv6: bool,
-}
-
-/// Rates of a link before header overhead; `None` if unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LinkRates {
-    /// Line rate of the slower interface.
-    pub(crate) line: Option<BitRate>,
-    /// Rates of the local and the remote traffic shaper; see `Theory::goodput_of_shaper` for the
-    /// header bytes that a shaper counts.
-    pub(crate) shapers: [Option<BitRate>; 2],
-}
-
-impl Capacities {
-    /// Returns the theoretical goodput of the link per direction, after all headers: that of its
-    /// slower end, or of a shaper at the sending end. If `path_mtu` is known, the path drops larger
-    /// packets.
-    ///
-    /// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. Example: 941.5
-    /// Mbit/s for 1 GbE.
-    pub(crate) fn through(&self, path_mtu: Option<u32>) -> Capacity {
-        // The length field limits a packet, whatever MTU the interface reports (lo: 65,536).
-        let mtu = path_mtu.unwrap_or(u32::MAX).min(self.mtu).min(65_536);
-        let of = |rate: BitRate| Theory {
-            ip: if self.is_ipv6 {
-                IpVersion::V6
-            } else {
-                IpVersion::V4
-            },
-            ..Theory::usual(rate, mtu)
-        };
-        let line = self.rates.line.map(|rate| of(rate).goodput());
-        let behind = |shaper: Option<BitRate>| {
-            line.into_iter()
-                .chain(shaper.map(|rate| of(rate).goodput_of_shaper()))
-                .min()
-        };
-        let [outgoing, incoming] = self.rates.shapers.map(behind);
-        Capacity { outgoing, incoming }
-    }
-}
 
 /// Guard that counts a new connection until its session has received it. The peer may already use
 /// this connection and have closed all others.
@@ -146,43 +32,36 @@ pub(crate) struct Established {
     pub(crate) greeted: Greeted,
     /// Second file descriptor of the socket, to read TCP_INFO.
     pub(crate) probe: Option<OwnedFd>,
-    /// Local address of the connection.
-    pub(crate) local: Option<IpAddr>,
-    /// True if the path reached the intended interface of the peer; `None` if unknown.
-    pub(crate) verified: Option<bool>,
-    /// Path MTU in bytes; `None` if it equals the interface's MTU.
-    pub(crate) path_mtu: Option<u32>,
+    /// Where it arrived, and what is known of its packets.
+    pub(crate) arrival: Arrival,
     /// Guard that counts the connection as new until the session has received it.
     pub(crate) arriving: Option<Arriving>,
 }
 
 impl Established {
-    /// Wraps a TCP connection whose arrival is not verified and whose path MTU is the interface's.
+    /// Wraps a TCP connection that arrived at an unknown interface, and whose path MTU is the
+    /// interface's.
     pub(crate) fn new(greeted: Greeted) -> Self {
         let tcp = greeted.tls().tcp();
         Self {
             probe: tcp.as_fd().try_clone_to_owned().ok(),
-            local: tcp.local_addr().ok().map(|address| address.ip()),
-            verified: None,
-            path_mtu: None,
+            arrival: Arrival {
+                local: tcp.local_addr().ok().map(|address| address.ip()),
+                ..Arrival::default()
+            },
             arriving: None,
             greeted,
         }
     }
 }
 
-/// State of one path in its session, with its current connection.
-#[derive(Debug)]
+/// Connections of one path, of which one at most is open. The path itself is the protocol's.
+#[derive(Debug, Default)]
 pub(super) struct PathConnection {
-    pub(super) plan: PathPlan,
-    pub(super) state: LinkState,
-    pub(super) verified: Option<bool>,
-    pub(super) path_mtu: Option<u32>,
     /// Sequence number of the current connection. Events of earlier connections are ignored.
     pub(super) generation: u64,
     /// Generation of the last connection on which the peer violated the protocol.
     misbehaved: Option<u64>,
-    pub(super) retired: bool,
     /// Counters of benchmark load in bytes, over all connections of the path.
     pub(super) load_counters: Arc<LoadCounters>,
     /// Payload bytes since the last report to the metrics.
@@ -229,23 +108,6 @@ fn unsent_limit(rate: Option<BitRate>) -> u32 {
 }
 
 impl PathConnection {
-    pub(super) fn new(plan: PathPlan) -> Self {
-        Self {
-            plan,
-            state: LinkState::Connecting,
-            verified: None,
-            path_mtu: None,
-            generation: 0,
-            misbehaved: None,
-            retired: false,
-            load_counters: Arc::default(),
-            moved: InterfaceBytes::default(),
-            connecting: false,
-            open: None,
-            past: KernelView::default(),
-        }
-    }
-
     pub(super) fn queue() -> (mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
         mpsc::channel(OUTGOING_QUEUE)
     }
@@ -320,7 +182,7 @@ impl PathConnection {
 
     /// Switches the congestion control if random loss requires it. Call every
     /// [`WINDOW`](super::congestion::WINDOW).
-    pub(super) fn update_congestion(&mut self, now: Instant) {
+    pub(super) fn update_congestion(&mut self, interface: &str, now: Instant) {
         let Some(open) = self
             .open
             .as_mut()
@@ -342,11 +204,11 @@ impl PathConnection {
         };
         match change_congestion(probe, name) {
             Ok(before) => {
-                tracing::debug!(interface = %self.plan.interface, name, "packet loss: congestion control {advice}");
+                tracing::debug!(interface, name, "packet loss: congestion control {advice}");
                 open.before = Some(before);
             }
             Err(error) => {
-                tracing::debug!(interface = %self.plan.interface, name, %error, "cannot change congestion control");
+                tracing::debug!(interface, name, %error, "cannot change congestion control");
                 open.congestion.on_refused();
             }
         }

@@ -8,7 +8,7 @@ use std::{
 use nicstripe_proto::{
     BitRate, DataHeader, PathId, Session, TransferStats,
     message::StreamReport,
-    path::{Path, all_verified},
+    path::{Path, PathStatus, all_verified},
 };
 
 use super::{
@@ -19,6 +19,7 @@ use crate::{
     report::{
         KernelView, LinkReport,
         event::{LinkName, LinkProgress, LinkState, Progress},
+        link_text::{replaced, state_of},
     },
     tree::channel::WalkProgress,
 };
@@ -123,6 +124,7 @@ impl Tally {
         &mut self,
         now: Instant,
         running: &[TransferStats],
+        session: &Session,
         connections: &BTreeMap<PathId, PathConnection>,
     ) -> Option<Progress> {
         self.moving_since?;
@@ -147,16 +149,15 @@ impl Tally {
             |bytes: u64, at: Instant| BitRate::from_bytes_over(bytes, now.duration_since(at));
         let first = self.history.front()?;
         let mut links: Vec<LinkProgress> = Vec::new();
-        for (path, connection) in connections
-            .iter()
-            .filter(|(_, connection)| !connection.retired)
-        {
-            let bytes = sample.by_path.get(path).copied().unwrap_or(0);
+        let is_shown =
+            |(id, path): &(PathId, &Path)| !path.is_retired() && connections.contains_key(id);
+        for (id, path) in session.paths().filter(is_shown) {
+            let bytes = sample.by_path.get(&id).copied().unwrap_or(0);
             let rate = rate_since(
-                bytes - first.by_path.get(path).copied().unwrap_or(0).min(bytes),
+                bytes - first.by_path.get(&id).copied().unwrap_or(0).min(bytes),
                 first.at,
             );
-            let link = connection.plan.link();
+            let link = LinkName::from(path.plan());
             match links
                 .iter_mut()
                 .find(|other| is_one_link(&other.link, &link))
@@ -169,7 +170,7 @@ impl Tally {
                     link,
                     bytes,
                     rate,
-                    state: connection.state.clone(),
+                    state: state_of(path.plan(), &path.status()),
                 }),
             }
         }
@@ -204,45 +205,40 @@ impl Tally {
     ) -> Self {
         // The bytes of a retired path count for the link that replaced it between the same
         // interfaces.
-        let (retired, others): (Vec<_>, Vec<_>) = connections
-            .iter()
-            .partition(|(_, connection)| connection.retired);
-        for (path, connection) in others.into_iter().chain(retired) {
-            let bytes = self.stats.by_path.get(path).copied().unwrap_or(0);
-            if connection.retired && bytes == 0 {
+        let (retired, others): (Vec<_>, Vec<_>) =
+            session.paths().partition(|(_, path)| path.is_retired());
+        for (id, path) in others.into_iter().chain(retired) {
+            let Some(connection) = connections.get(&id) else {
+                continue;
+            };
+            let bytes = self.stats.by_path.get(&id).copied().unwrap_or(0);
+            if path.is_retired() && bytes == 0 {
                 continue;
             }
-            let known = session.path(*path);
             let kernel = self
                 .peer_streams
-                .get(&path.0)
+                .get(&id.0)
                 .copied()
-                .unwrap_or_else(|| connection.view(known));
-            let packed = self.packed.get(path).copied().unwrap_or_default();
-            let wire_bytes = packed.least(bytes);
-            self.add_link(connection, (bytes, wire_bytes), kernel, known);
+                .unwrap_or_else(|| connection.view(Some(path)));
+            let packed = self.packed.get(&id).copied().unwrap_or_default();
+            self.add_link(path, (bytes, packed.least(bytes)), kernel);
         }
         self
     }
 
-    fn add_link(
-        &mut self,
-        connection: &PathConnection,
-        (bytes, wire_bytes): (u64, u64),
-        kernel: KernelView,
-        path: Option<&Path>,
-    ) {
-        let (failures, damaged) = path.map_or((0, 0), |path| (path.failures, path.damages));
-        let link = connection.plan.link();
+    fn add_link(&mut self, path: &Path, (bytes, wire_bytes): (u64, u64), kernel: KernelView) {
+        let (failures, damaged) = (path.failures, path.damages);
+        let (plan, status) = (path.plan(), path.status());
+        let link = LinkName::from(plan);
         let receiving = !self.peer_streams.is_empty();
-        let theory = connection.plan.capacity.through(connection.path_mtu);
+        let theory = plan.capacity.through(path.path_mtu());
         let theory = if receiving {
             theory.incoming
         } else {
             theory.outgoing
         };
         let is_same_pair = |other: &LinkName| {
-            connection.retired
+            path.is_retired()
                 && link.peer_interface.is_some()
                 && (&other.interface, &other.peer_interface)
                     == (&link.interface, &link.peer_interface)
@@ -259,16 +255,16 @@ impl Tally {
                 other.damaged += damaged;
                 other.kernel = sum(&other.kernel, &kernel);
                 other.theory = other.theory.min(theory);
-                other.path_mtu = [other.path_mtu, connection.path_mtu]
+                other.path_mtu = [other.path_mtu, path.path_mtu()]
                     .into_iter()
                     .flatten()
                     .min();
                 // A first contact that another interface answered says nothing about the link that
                 // replaced it.
-                if !connection.retired {
-                    other.verified = all_verified(other.verified, connection.verified);
+                if !path.is_retired() {
+                    other.verified = all_verified(other.verified, path.verified());
                 }
-                if connection.state == LinkState::Up {
+                if status == PathStatus::Up {
                     other.state = LinkState::Up;
                 }
             }
@@ -278,14 +274,14 @@ impl Tally {
                 wire_bytes,
                 goodput: BitRate(0),
                 theory,
-                state: match &connection.state {
+                state: match status {
                     // The reason why it would have carried nothing.
-                    LinkState::LeftOut(_) if bytes > 0 => LinkState::LeftOut(REPLACED.to_owned()),
-                    state => state.clone(),
+                    PathStatus::LeftOut(_) if bytes > 0 => replaced(),
+                    status => state_of(plan, &status),
                 },
-                verified: connection.verified,
+                verified: path.verified(),
                 interface_bytes: None,
-                path_mtu: connection.path_mtu,
+                path_mtu: path.path_mtu(),
                 failures,
                 damaged,
                 kernel,
@@ -328,9 +324,6 @@ impl Packed {
     }
 }
 
-/// State of a link that carried data and yielded to another.
-pub(super) const REPLACED: &str = "replaced by another link";
-
 /// Returns true if two paths are connections of the same link.
 fn is_one_link(a: &LinkName, b: &LinkName) -> bool {
     a.interface == b.interface && a.remote == b.remote
@@ -353,32 +346,53 @@ fn sum(a: &KernelView, b: &KernelView) -> KernelView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::PathPlan;
+    use nicstripe_proto::{
+        Role, SessionConfig,
+        path::{Arrival, Cause, PathPlan},
+    };
 
-    fn connection(
-        interface: &str,
-        peer: Option<&str>,
+    fn add(
+        tally: &mut Tally,
+        (interface, peer): (&str, Option<&str>),
         remote: [u8; 4],
-        retired: bool,
-    ) -> PathConnection {
-        let mut connection = PathConnection::new(PathPlan {
+        retired: Option<Cause>,
+        arrived: Option<&str>,
+        bytes: u64,
+    ) {
+        let (id, now) = (PathId(0), Instant::now());
+        let mut session = Session::new(Role::Client, SessionConfig::default(), now);
+        let plan = PathPlan {
             peer_interface: peer.map(str::to_owned),
             ..PathPlan::new(interface.into(), (remote, 7747).into())
-        });
-        connection.retired = retired;
-        connection
+        };
+        let arrival = Arrival {
+            interface: arrived.map(str::to_owned),
+            ..Arrival::default()
+        };
+        session.handle_arrived(id, plan, &arrival, now);
+        if let Some(cause) = retired {
+            session.retire_path(id, cause, now);
+        }
+        let path = session.path(id).unwrap();
+        tally.add_link(path, (bytes, bytes), KernelView::default());
     }
 
     #[test]
     fn a_first_contact_that_carried_everything_is_not_said_to_be_only_that() {
         let mut tally = Tally::new(Instant::now());
-        let left_out = || LinkState::LeftOut("used for the first contact only".into());
         for (remote, bytes) in [(1, 100), (2, 0)] {
-            let mut first = connection("eth1", None, [10, 0, 0, remote], true);
-            first.state = left_out();
-            tally.add_link(&first, (bytes, bytes), KernelView::default(), None);
+            let retired = Some(Cause::ContactOnly);
+            add(
+                &mut tally,
+                ("eth1", None),
+                [10, 0, 0, remote],
+                retired,
+                None,
+                bytes,
+            );
         }
-        let states = [LinkState::LeftOut(REPLACED.into()), left_out()];
+        let left_out = LinkState::LeftOut("used for the first contact only".into());
+        let states = [replaced(), left_out];
         assert!(tally.links.iter().map(|link| &link.state).eq(&states));
     }
 
@@ -402,22 +416,31 @@ mod tests {
     #[test]
     fn a_path_that_was_given_up_counts_for_the_link_that_took_its_place() {
         let mut tally = Tally::new(Instant::now());
-        let mut verified = connection("eth1", Some("eth3"), [10, 0, 0, 1], false);
-        verified.verified = Some(true);
-        // A first contact that another interface answered.
-        let mut astray = connection("eth1", Some("eth3"), [169, 254, 0, 4], true);
-        astray.verified = Some(false);
-        for (connection, bytes) in [
-            (verified, 100),
-            (connection("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
+        let gone = || Some(Cause::Replaced);
+        for (ends, remote, retired, arrived, bytes) in [
+            (
+                ("eth1", Some("eth3")),
+                [10, 0, 0, 1],
+                None,
+                Some("eth3"),
+                100,
+            ),
+            (("eth2", Some("eth4")), [10, 0, 0, 2], None, None, 200),
             // Another address on the same cable.
-            (connection("eth1", Some("eth3"), [169, 254, 0, 1], true), 30),
+            (("eth1", Some("eth3")), [169, 254, 0, 1], gone(), None, 30),
             // Other or unknown cables.
-            (connection("eth1", Some("eth4"), [169, 254, 0, 2], true), 5),
-            (connection("eth2", None, [169, 254, 0, 3], true), 7),
-            (astray, 9),
+            (("eth1", Some("eth4")), [169, 254, 0, 2], gone(), None, 5),
+            (("eth2", None), [169, 254, 0, 3], gone(), None, 7),
+            // A first contact that another interface answered.
+            (
+                ("eth1", Some("eth3")),
+                [169, 254, 0, 4],
+                gone(),
+                Some("eth4"),
+                9,
+            ),
         ] {
-            tally.add_link(&connection, (bytes, bytes), KernelView::default(), None);
+            add(&mut tally, ends, remote, retired, arrived, bytes);
         }
         let links: Vec<(&str, u64)> = tally
             .links

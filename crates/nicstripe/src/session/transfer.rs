@@ -433,7 +433,7 @@ impl Transfers {
             let stats = self.stats(transfer, session);
             let program = self.get_mut(transfer).and_then(Running::program_mut);
             let progress: Option<(&mut Waiter, Progress)> = program.and_then(|(waiter, tally)| {
-                Some((waiter, tally.progress(now, &stats, connections)?))
+                Some((waiter, tally.progress(now, &stats, session, connections)?))
             });
             if let Some((waiter, progress)) = progress {
                 waiter.progress.set(&progress);

@@ -2,7 +2,6 @@
 
 mod candidates;
 mod explanations;
-mod losses;
 mod plans;
 mod verdicts;
 

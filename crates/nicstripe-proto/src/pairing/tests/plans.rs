@@ -393,7 +393,7 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
         match rng.below(6) {
             0 => pairing.verified(id),
             1 | 2 => pairing.reached(id),
-            3 => pairing.failed(id, Failure::Other),
+            3 => pairing.failed(id, Failure::Stranger),
             _ => {}
         }
     }

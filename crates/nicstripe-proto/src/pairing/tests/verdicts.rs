@@ -126,25 +126,20 @@ fn a_pair_that_failed_beside_a_link_is_tried_again_when_that_link_lost_its_inter
 #[test]
 fn a_link_that_was_replaced_keeps_no_interface_when_its_successor_is_lost() {
     let (local, remote) = one_subnet();
-    let mut planner = Planner::new(Pairing::new(local.clone(), remote.clone()));
-    let of = |planner: &Planner, ours: &str, theirs: &str| {
-        let id = between(planner.pairing(), ours, theirs, Preference::SharedSubnet);
-        planner.pairing().candidate(id).unwrap().clone()
-    };
-    let [kept, replaced, flux] =
-        [("a1", "b1"), ("a0", "b1"), ("a0", "b0")].map(|(a, b)| of(&planner, a, b));
-    planner.adopt(kept.clone());
-    planner.adopt(replaced.clone());
-    assert_eq!(planner.poll_step(&[]), Some(Step::Retire(replaced.id())));
-    assert_eq!(planner.poll_step(&[]), Some(Step::Connect(flux.clone())));
-    planner.handle_astray(flux.id(), wrong("b1"));
+    let mut pairing = Pairing::new(local.clone(), remote.clone());
+    let [kept, replaced, flux] = [("a1", "b1"), ("a0", "b1"), ("a0", "b0")]
+        .map(|(a, b)| between(&pairing, a, b, Preference::SharedSubnet));
+    pairing.verified(kept);
+    pairing.verified(replaced);
+    pairing.closed(replaced);
+    pairing.failed(flux, wrong("b1"));
 
     let mut unplugged = local;
     unplugged[1].candidate = false;
-    planner.update(unplugged, remote);
-    planner.handle_lost(kept.id(), Obstacle::Silence);
-    assert!(!planner.pairing().is_in_use(replaced.id()));
-    assert_eq!(*planner.pairing().state(flux.id()), CandidateState::Untried);
+    pairing.update(unplugged, remote);
+    pairing.lost(kept);
+    assert!(!pairing.is_in_use(replaced));
+    assert_eq!(*pairing.state(flux), CandidateState::Untried);
 }
 
 #[test]
@@ -291,13 +286,13 @@ fn the_order_of_interfaces_does_not_depend_on_what_failed() {
     let mut pairing = Pairing::new(one_subnet().0, remote);
     for ours in ["a0", "a1"] {
         let id = between(&pairing, ours, "b0", Preference::SharedSubnet);
-        pairing.failed(id, Failure::Other);
+        pairing.failed(id, Failure::Stranger);
     }
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b2")]);
     let id = between(&pairing, "a0", "b2", Preference::SharedSubnet);
-    pairing.failed(id, Failure::Other);
+    pairing.failed(id, Failure::Stranger);
     let id = between(&pairing, "a0", "b1", Preference::SharedSubnet);
-    pairing.failed(id, Failure::Other);
+    pairing.failed(id, Failure::Stranger);
     assert_eq!(ends(&pairing.plan(&[])), [("a1", "b1")]);
 }
 
@@ -314,7 +309,7 @@ fn the_interfaces_that_are_left_pair_in_their_order() {
     let mut pairing = Pairing::new(local, one_subnet().1);
     for theirs in ["b0", "b1"] {
         let id = between(&pairing, "a0", theirs, Preference::SharedSubnet);
-        pairing.failed(id, Failure::Other);
+        pairing.failed(id, Failure::Stranger);
     }
     assert_eq!(ends(&pairing.plan(&[])), [("a1", "b0"), ("a2", "b1")]);
 }
@@ -335,7 +330,7 @@ fn a_late_answer_to_a_probe_does_not_undo_what_a_connection_proved() {
     pairing.verified(id);
     pairing.reached(id);
     assert_eq!(*pairing.state(id), CandidateState::Verified);
-    pairing.failed(id, Failure::Other);
+    pairing.failed(id, Failure::Stranger);
     pairing.reached(id);
     assert_eq!(*pairing.state(id), CandidateState::Reached);
 }

@@ -4,11 +4,10 @@
 use std::{net::SocketAddr, time::Duration};
 
 use nicstripe_link::tcp_info;
-use nicstripe_proto::message::MAX_PADDING;
+use nicstripe_proto::{message::MAX_PADDING, path::PathPlan};
 use tokio::net::TcpStream;
 
 use super::GREETING_TIMEOUT;
-use crate::session::PathPlan;
 
 /// Test whether the path carries packets of the interface's MTU, by a padded hello.
 #[derive(Debug)]

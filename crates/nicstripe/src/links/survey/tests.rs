@@ -3,60 +3,44 @@ use std::net::IpAddr;
 use nicstripe_proto::message::{Ipv4Settings, PeerAddress};
 
 use super::*;
-use crate::{
-    links::request::SessionSettings,
-    report::event::LinkState,
-    session::{Capacities, LinkRates, PathPlan},
-};
+use nicstripe_proto::path::{Capacities, LinkRates, PathPlan, PathStatus};
 
 /// Two simulated machines, and the paths between them.
 struct Scene {
-    facts: Facts,
     pairing: Pairing,
-    paths: BTreeMap<PathId, Linked>,
-    config: LinkerConfig,
+    paths: Vec<PathView>,
+    is_automatic: bool,
 }
 
 impl Scene {
     fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
-        let facts = Facts {
-            local,
-            remote,
-            port: 7747,
-            family: None,
-        };
-        let pairing = facts.pairing();
-        let config = LinkerConfig {
-            settings: SessionSettings::default(),
-            announces: true,
-            routes: None,
-            connector: None,
-        };
         Self {
-            facts,
-            pairing,
-            paths: BTreeMap::new(),
-            config,
+            pairing: Pairing::new(local, remote),
+            paths: Vec::new(),
+            is_automatic: true,
         }
     }
 
     /// Adds a connected path over the best address pair of two interfaces.
-    fn link(&mut self, path: u16, ours: &str, theirs: &str, verified: Option<bool>) -> &mut Linked {
+    fn link(&mut self, ours: &str, theirs: &str, verified: Option<bool>) -> &mut PathView {
         let joins = |candidate: &&Candidate| {
             candidate.local.interface == ours && candidate.remote.interface == theirs
         };
         let candidate = self.pairing.candidates().find(joins).unwrap().clone();
         self.pairing.verified(candidate.id());
-        let plan = plan(ours, candidate.remote.address, Some(theirs));
-        let linked = Linked {
+        let plan = PathPlan {
+            origin: Origin::Planned,
+            pair: Some(candidate.clone()),
+            ..plan(ours, candidate.remote.address, Some(theirs))
+        };
+        self.paths.push(PathView {
             plan,
-            candidate: Some(candidate),
-            state: LinkState::Up,
-            opened: true,
+            status: PathStatus::Up,
+            was_open: true,
             verified,
             path_mtu: None,
-        };
-        self.paths.entry(PathId(path)).or_insert(linked)
+        });
+        self.paths.last_mut().unwrap()
     }
 
     fn fail(&mut self, ours: &str, theirs: &str, failure: Failure) {
@@ -74,13 +58,17 @@ impl Scene {
     }
 
     fn survey(&self) -> LinkSurvey {
+        let view = LinksView {
+            pairing: self.pairing.clone(),
+            paths: self.paths.clone(),
+            explanations: self.pairing.explain(&[]),
+            is_automatic: self.is_automatic,
+            is_probing: false,
+        };
         of(&Known {
+            view: &view,
             interfaces: &[],
-            facts: &self.facts,
-            pairing: &self.pairing,
-            taken: &[],
-            paths: &self.paths,
-            config: &self.config,
+            excluded: &[],
         })
     }
 }
@@ -155,8 +143,8 @@ fn astray() -> Failure {
 #[test]
 fn streams_of_one_link_are_one_line_and_verified_together() {
     let mut scene = two_cables();
-    scene.link(0, "eth1", "enp1", None);
-    scene.link(1, "eth1", "enp1", Some(true));
+    scene.link("eth1", "enp1", None);
+    scene.link("eth1", "enp1", Some(true));
     let survey = scene.survey();
     assert_eq!(survey.links.len(), 1);
     assert_eq!(
@@ -168,14 +156,14 @@ fn streams_of_one_link_are_one_line_and_verified_together() {
 #[test]
 fn the_expectation_is_the_sum_of_what_gets_through_and_unknown_if_one_is() {
     let mut scene = two_cables();
-    scene.link(0, "eth1", "enp1", Some(true));
-    scene.link(1, "eth2", "enp2", Some(true)).path_mtu = Some(1500);
+    scene.link("eth1", "enp1", Some(true));
+    scene.link("eth2", "enp2", Some(true)).path_mtu = Some(1500);
     assert_eq!(
         scene.survey().expected,
         Some(BitRate(990_042_044 + 941_482_444))
     );
-    scene.link(2, "eth2", "enp2", Some(true));
-    scene.paths.get_mut(&PathId(1)).unwrap().plan.capacity = Capacities::default();
+    scene.link("eth2", "enp2", Some(true));
+    scene.paths[1].plan.capacity = Capacities::default();
     assert_eq!(scene.survey().expected, None);
     assert_eq!(two_cables().survey().expected, None, "no links");
 }
@@ -183,20 +171,18 @@ fn the_expectation_is_the_sum_of_what_gets_through_and_unknown_if_one_is() {
 #[test]
 fn a_first_contact_is_shown_only_while_it_is_alone() {
     let mut scene = two_cables();
-    let contact = Linked {
+    scene.paths.push(PathView {
         plan: PathPlan {
-            contact_only: true,
+            origin: Origin::ContactOnly,
             ..plan("wlan0", "192.0.2.7".parse().unwrap(), None)
         },
-        candidate: None,
-        state: LinkState::Up,
-        opened: true,
+        status: PathStatus::Up,
+        was_open: true,
         verified: None,
         path_mtu: None,
-    };
-    scene.paths.insert(PathId(0), contact);
+    });
     assert_eq!(scene.survey().links[0].reason, LinkReason::Contact);
-    scene.link(1, "eth1", "enp1", Some(true));
+    scene.link("eth1", "enp1", Some(true));
     let reasons: Vec<LinkReason> = scene
         .survey()
         .links
@@ -209,7 +195,7 @@ fn a_first_contact_is_shown_only_while_it_is_alone() {
 #[test]
 fn what_strays_has_failed_on_both_sides_with_the_reason() {
     let mut scene = one_subnet();
-    scene.link(0, "eth1", "enp1", Some(true));
+    scene.link("eth1", "enp1", Some(true));
     [("eth1", "enp2"), ("eth2", "enp1"), ("eth2", "enp2")]
         .into_iter()
         .for_each(|(ours, theirs)| scene.fail(ours, theirs, astray()));
@@ -241,7 +227,7 @@ fn interfaces_that_no_cable_joins_are_no_failure() {
             interface("enp2", 2, "fe80::12/64"),
         ],
     );
-    scene.link(0, "eth1", "enp1", Some(true));
+    scene.link("eth1", "enp1", Some(true));
     scene.fail("eth2", "enp2", Failure::Unreachable(Obstacle::Silence));
     let survey = scene.survey();
     assert_eq!(survey.unused.len(), 2);
@@ -257,7 +243,7 @@ fn interfaces_that_no_cable_joins_are_no_failure() {
 #[test]
 fn nothing_has_failed_where_the_links_were_named() {
     let mut scene = one_subnet();
-    scene.config.settings.links = vec!["eth1".parse().unwrap()];
+    scene.is_automatic = false;
     scene.fail("eth2", "enp2", astray());
     let survey = scene.survey();
     assert!(

@@ -14,6 +14,8 @@ use super::Driver;
 use crate::{
     report::{
         error::Error,
+        event::LinkName,
+        link_text::state_of,
         metrics::{
             InterfaceBytes, Live, MeterId, Meters, PathCounts, RunningLink, RunningSession,
             loss_word,
@@ -279,18 +281,21 @@ impl Driver {
         let mut moved: Vec<(String, InterfaceBytes)> = Vec::new();
         let mut links = Vec::new();
         let interval = clock::now() - account.reported_at;
-        for connection in self.connections.values_mut() {
-            if !connection.retired {
-                paths.count(&connection.state);
-            }
+        for (id, connection) in &mut self.connections {
+            let Some(path) = self.session.path(*id) else {
+                continue;
+            };
+            let plan = path.plan();
             let bytes = std::mem::take(&mut connection.moved);
             account.moved.received += bytes.received;
             account.moved.sent += bytes.sent;
-            moved.push((connection.plan.interface.clone(), bytes));
-            if !connection.retired {
+            moved.push((plan.interface.clone(), bytes));
+            if !path.is_retired() {
+                let state = state_of(plan, &path.status());
+                paths.count(&state);
                 links.push(RunningLink {
-                    link: connection.plan.link(),
-                    state: connection.state.clone(),
+                    link: LinkName::from(plan),
+                    state,
                     received: BitRate::from_bytes_over(bytes.received, interval),
                     sent: BitRate::from_bytes_over(bytes.sent, interval),
                 });

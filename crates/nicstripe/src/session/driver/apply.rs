@@ -12,6 +12,7 @@ use std::{
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Frame, FrameError, Name, TransferId,
     message::{AnswerKind, Ask, AskKind, PutOptions},
+    path::{Cause, Origin},
     tree::EntryId,
 };
 use tokio::sync::oneshot;
@@ -44,7 +45,7 @@ type Ended = oneshot::Receiver<Result<(Outcome, Tally), Error>>;
 #[derive(Default)]
 struct Attempts(AtomicUsize);
 
-impl Connect for Attempts {
+impl LinkSteps for Attempts {
     fn join<'a>(&'a self, _path: PathId, _plan: &'a PathPlan, _first: bool) -> Joining<'a> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::pending())
@@ -67,8 +68,7 @@ impl Applied {
             pool: IoPool::simulated(&SimulatedDisk::default()),
             buffers: BufferPool::default(),
             share: None,
-            connector: Some(attempts.clone()),
-            planner: None,
+            steps: Some(attempts.clone()),
             audience: Audience::default(),
             events: None,
         });
@@ -78,7 +78,7 @@ impl Applied {
     /// Returns a session whose path [`P`] is connected.
     async fn connected() -> Self {
         let mut applied = Self::new();
-        applied.command(Command::AddPaths(vec![(P, plan(0))]));
+        applied.add(plan(0));
         applied.connect().await;
         assert!(applied.driver.session.is_connected());
         applied
@@ -87,9 +87,22 @@ impl Applied {
     async fn connect(&mut self) {
         self.apply(Input::Connected {
             path: P,
-            plan: None,
-            established: Box::new(pair().await.0),
+            made: Box::new(Ok(pair().await.0)),
         });
+    }
+
+    /// Adds a path, whose connection begins at once.
+    fn add(&mut self, plan: PathPlan) {
+        let now = clock::now();
+        self.driver.session.add_path(plan, now).unwrap();
+        self.driver.pump(now);
+    }
+
+    /// Retires a path that is replaced by another.
+    fn retire(&mut self, path: PathId) {
+        let now = clock::now();
+        self.driver.session.retire_path(path, Cause::Replaced, now);
+        self.driver.pump(now);
     }
 
     fn apply(&mut self, input: Input) {
@@ -166,18 +179,23 @@ fn no_file() -> FileError {
     FileError::new("read", "a file", io::ErrorKind::NotFound.into())
 }
 
-fn refused() -> Box<Error> {
-    Box::new(Error::Refused {
+fn refused() -> Error {
+    Error::Refused {
         host: "peer".into(),
         why: "it does not know the session".into(),
-    })
+    }
 }
 
-fn unanswered() -> Box<Error> {
-    Box::new(Error::Connect {
+fn unanswered() -> Error {
+    Error::Connect {
         address: plan(0).remote,
         source: io::ErrorKind::TimedOut.into(),
-    })
+    }
+}
+
+fn failed(path: PathId, error: Error) -> Input {
+    let made = Box::new(Err(error));
+    Input::Connected { path, made }
 }
 
 fn stream(generation: u64, end: StreamEnd) -> Input {
@@ -195,8 +213,7 @@ async fn a_connection_of_an_unknown_path_is_closed_and_no_longer_awaited() {
     established.arriving = Some(applied.driver.signals.await_connection());
     applied.apply(Input::Connected {
         path: P,
-        plan: None,
-        established: Box::new(established),
+        made: Box::new(Ok(established)),
     });
     assert!(applied.driver.connections.is_empty());
     assert!(!applied.driver.signals.is_awaiting());
@@ -207,9 +224,9 @@ async fn a_connection_with_a_plan_adds_its_path_and_the_next_replaces_it() {
     let mut applied = Applied::new();
     let (mut established, _peer) = pair().await;
     established.arriving = Some(applied.driver.signals.await_connection());
-    applied.apply(Input::Connected {
+    applied.apply(Input::Arrived {
         path: P,
-        plan: Some(plan(0)),
+        plan: Box::new(plan(0)),
         established: Box::new(established),
     });
     assert!(applied.is_open() && applied.generation() == 1);
@@ -222,19 +239,16 @@ async fn a_connection_with_a_plan_adds_its_path_and_the_next_replaces_it() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_of_a_retired_path_is_not_used() {
     let mut applied = Applied::connected().await;
-    applied.command(Command::Retire(P));
+    applied.retire(P);
     assert!(!applied.is_open());
     applied.connect().await;
     assert!(!applied.is_open() && !applied.driver.session.is_connected());
     // Twice, and one that is not there.
-    applied.command(Command::Retire(P));
-    applied.command(Command::Retire(PathId(9)));
-    applied.command(Command::Gone(PathId(9)));
-    applied.command(Command::AddPaths(vec![(P, plan(0))]));
+    applied.retire(P);
+    applied.retire(PathId(9));
+    applied.add(plan(0));
     applied.connect().await;
     assert!(applied.is_open(), "added again");
-    applied.command(Command::Gone(P));
-    assert!(!applied.is_open() && applied.driver.connections[&P].retired);
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,21 +320,15 @@ async fn a_chunk_of_an_unknown_transfer_ends_no_session() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_failed_is_repeated_unless_its_path_was_named() {
     let mut applied = Applied::new();
-    let failed = |path, error| Input::NotConnected {
-        path,
-        loss: PathLoss::Unreachable,
-        error,
-    };
     applied.apply(failed(PathId(9), unanswered()));
-    applied.command(Command::AddPaths(vec![(P, plan(0))]));
+    applied.add(plan(0));
     assert_eq!(applied.attempts().await, 1);
     applied.apply(failed(P, unanswered()));
     assert!(!applied.driver.connections[&P].connecting && applied.driver.closing.is_none());
-    let named = PathPlan {
-        named: true,
+    applied.add(PathPlan {
+        origin: Origin::Named,
         ..plan(1)
-    };
-    applied.command(Command::AddPaths(vec![(PathId(1), named)]));
+    });
     applied.apply(failed(PathId(1), unanswered()));
     assert!(applied.driver.closing.is_some());
 }
@@ -329,11 +337,7 @@ async fn an_attempt_that_failed_is_repeated_unless_its_path_was_named() {
 async fn a_daemon_that_forgot_the_session_ends_it() {
     let mut applied = Applied::connected().await;
     let mut ended = applied.get();
-    applied.apply(Input::NotConnected {
-        path: P,
-        loss: PathLoss::Unreachable,
-        error: refused(),
-    });
+    applied.apply(failed(P, refused()));
     assert!(applied.driver.closing.is_some());
     assert!(matches!(ended.try_recv(), Ok(Err(Error::Ended { .. }))));
 }
@@ -431,7 +435,7 @@ async fn results_of_ended_transfers_change_nothing() {
         },
         IoResult::Flushed {
             transfer,
-            error: unanswered(),
+            error: Box::new(unanswered()),
         },
     ];
     let steps = [true, false].into_iter().flat_map(|is_ok| {
@@ -570,8 +574,8 @@ async fn a_session_that_gives_up_tells_all_who_wait() {
     };
     applied.command(Command::Ask { ask, reply });
     assert!(answer.try_recv().is_err());
-    applied.command(Command::GiveUp(refused()));
-    assert!(matches!(ended.try_recv(), Ok(Err(Error::Refused { .. }))));
+    applied.apply(Input::Fault);
+    assert!(matches!(ended.try_recv(), Ok(Err(Error::System { .. }))));
     assert!(matches!(answer.try_recv(), Ok(Err(Error::Ended { .. }))));
     assert_eq!(applied.driver.closing, Some(CloseCode::Cancelled));
 }
@@ -581,7 +585,7 @@ async fn a_session_closes_with_the_code_it_is_given() {
     let mut applied = Applied::connected().await;
     applied.command(Command::EndIfIdle);
     assert!(applied.driver.closing.is_none(), "it is connected");
-    applied.command(Command::Expect(Vec::new()));
+    applied.apply(Input::Expected(Vec::new()));
     applied.command(Command::SendInterfaces(Vec::new()));
     applied.command(Command::Close(CloseCode::Done));
     assert_eq!(applied.driver.closing, Some(CloseCode::Done));

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use nicstripe_proto::{
-    Event as SessionEvent, FailCode, PathLoss,
+    Event as SessionEvent, FailCode,
     message::{CloseCode, TreeBody},
     session::failure,
 };
@@ -12,11 +12,7 @@ use nicstripe_proto::{
 use super::Driver;
 use crate::{
     report::error::Error,
-    session::{
-        inbox::{LinkNews, Step},
-        jobs::TargetLease,
-        transfer::Running,
-    },
+    session::{inbox::Step, jobs::TargetLease, transfer::Running},
     text::shown_interface,
 };
 
@@ -34,9 +30,14 @@ impl Driver {
     fn handle_event(&mut self, event: SessionEvent, now: Instant) {
         match event {
             SessionEvent::Connect(path) => self.connect(path),
-            SessionEvent::Disconnect(path) => self.disconnect(path, PathLoss::Silent),
-            SessionEvent::PathChanged { path, state, loss } => {
-                self.on_path_changed(path, state, loss);
+            SessionEvent::Disconnect(path) => self.disconnect(path),
+            SessionEvent::Retire(path) => self.release(path),
+            SessionEvent::Probe(candidate) => self.probe(candidate),
+            SessionEvent::HoldRoutes(paths) => self.hold_routes(paths),
+            SessionEvent::Announce(connections) => self.announce(connections),
+            SessionEvent::GivenUp(path) => self.give_up_path(path),
+            SessionEvent::PathChanged { path, status, loss } => {
+                self.on_path_changed(path, &status, loss);
             }
             SessionEvent::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
             SessionEvent::Requested(request) => self.on_requested(request, now),
@@ -123,9 +124,8 @@ impl Driver {
                 self.closing = Some(CloseCode::Cancelled);
             }
             SessionEvent::PeerInterfaces(interfaces) => {
-                self.plan(LinkNews::PeerInterfaces(
-                    interfaces.into_iter().map(shown_interface).collect(),
-                ));
+                let shown = interfaces.into_iter().map(shown_interface).collect();
+                self.session.handle_peer_interfaces(shown, now);
             }
             SessionEvent::Expected(connections) => {
                 if let Some(service) = self.config.service.clone() {

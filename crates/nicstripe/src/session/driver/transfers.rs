@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, Digest, FailCode, Offer, PathId, Request, TransferId,
+    BitRate, Digest, FailCode, Offer, Request, TransferId,
     message::{CloseCode, Committed, GetTree, TreeBody},
     session::failure,
 };
@@ -15,15 +15,10 @@ use nicstripe_proto::{
 use super::{Account, Driver};
 use crate::{
     file::{Arrived, FileError},
-    report::{
-        error::Error,
-        event::{Event, LinkState},
-        metrics::TransferDirection,
-    },
+    report::{error::Error, event::Event, metrics::TransferDirection},
     session::{
         inbox::{Input, IoResult, Said, Step},
         kind::{Kind, Opened, Opening, Scope},
-        path_connection::PathConnection,
         record::Record,
         transfer::Owner,
         waiters::{Outcome, Starter},
@@ -264,7 +259,7 @@ impl Driver {
         };
         let stats = self.session.stats(transfer);
         if running.has_moved_for(TIME_TO_CONNECT) {
-            self.leave_out_late_links();
+            self.session.leave_out_late_paths();
         }
         if let Some(tally) = self.running.tally(transfer) {
             tally.stats.add(&stats);
@@ -311,25 +306,6 @@ impl Driver {
             self.session
                 .fail(failure(part, FailCode::Cancelled, text, true));
             self.fail_locally(part, Error::File(error));
-        }
-    }
-
-    /// Reports links that the user named but that never connected as excluded. Call at the end of a
-    /// transfer of at least [`TIME_TO_CONNECT`].
-    fn leave_out_late_links(&mut self) {
-        let never = |(path, connection): (&PathId, &PathConnection)| {
-            (connection.plan.named && connection.generation == 0).then_some(*path)
-        };
-        for path in self
-            .connections
-            .iter()
-            .filter_map(never)
-            .collect::<Vec<_>>()
-        {
-            self.report_link(
-                path,
-                LinkState::LeftOut("still connecting when the transfer ended".into()),
-            );
         }
     }
 
@@ -412,8 +388,8 @@ impl Driver {
     }
 
     fn unreachable(&self, since: Duration) -> Event {
-        let tried = self.connections.values().filter(|tried| !tried.retired);
-        let interfaces: BTreeSet<&String> = tried.map(|tried| &tried.plan.interface).collect();
+        let tried = self.session.paths().filter(|(_, path)| !path.is_retired());
+        let interfaces: BTreeSet<&String> = tried.map(|(_, path)| &path.plan().interface).collect();
         Event::Unreachable {
             host: self.config.host.clone(),
             interfaces: interfaces.into_iter().cloned().collect(),

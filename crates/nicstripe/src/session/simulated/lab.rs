@@ -8,8 +8,9 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChunkSize, Name, PathId, PathLoss, Session, SessionConfig, TransferId,
+    BitRate, ChunkSize, Name, PathId, Session, SessionConfig, TransferId,
     message::PutOptions,
+    path::{Arrival, PathPlan},
 };
 use nicstripe_sim::{End, LinkConfig, LinkId};
 use tempfile::TempDir;
@@ -23,8 +24,8 @@ use crate::{
     file::{self, BufferPool, IoPool, ReadOptions, SimulatedDisk},
     report::{error::Error, metrics::Meters},
     session::{
-        Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input, Joining,
-        Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Starter, Tally, Waiter,
+        Audience, ChunkShares, Command, Driver, DriverConfig, Established, Input, Joining,
+        LinkSteps, Outcome, Serve, SessionHandle, SharedProgress, Starter, Tally, Waiter,
         kind::{
             Download, Kind, Upload,
             file::{FileSource, LocalFile, LocalTarget, Stored},
@@ -192,9 +193,20 @@ impl Lab {
     async fn add_paths(&self, cap: Option<BitRate>) {
         let paths = (0..self.links.count()).map(|index| {
             let cap = cap.filter(|_| index == 0);
-            (PathId(index as u16), PathPlan { cap, ..plan(index) })
+            PathPlan { cap, ..plan(index) }
         });
-        self.command(Command::AddPaths(paths.collect())).await;
+        self.add(paths).await;
+    }
+
+    /// Adds these paths to the client's session.
+    pub(super) async fn add(&self, plans: impl Iterator<Item = PathPlan>) {
+        let plans: Vec<PathPlan> = plans.collect();
+        let add = Command::Inspect(Box::new(|session: &mut Session| {
+            for plan in plans {
+                session.add_path(plan, clock::now()).unwrap();
+            }
+        }));
+        self.command(add).await;
     }
 
     /// Starts both sessions with these links. The client has no paths yet.
@@ -241,8 +253,7 @@ impl Lab {
             pool,
             buffers: BufferPool::default(),
             share: None,
-            connector: None,
-            planner: None,
+            steps: None,
             audience: Audience::default(),
             events: None,
         };
@@ -250,7 +261,7 @@ impl Lab {
         let shares = ChunkShares::default();
         let sessions = [
             Driver::start(DriverConfig {
-                connector: Some(Arc::new(connector)),
+                steps: Some(Arc::new(connector)),
                 audience: audience.clone(),
                 ..end(None, client_pool)
             }),
@@ -411,7 +422,7 @@ impl Lab {
         look: impl FnOnce(&Session) -> T + Send + 'static,
     ) -> T {
         let (reply, seen) = oneshot::channel();
-        let look = Command::Inspect(Box::new(|session: &Session| {
+        let look = Command::Inspect(Box::new(|session: &mut Session| {
             let _ = reply.send(look(session));
         }));
         assert!(self.sessions[end as usize].command(look).await);
@@ -630,9 +641,9 @@ async fn accept(link: LinkId, connection: Connection, tls: Arc<ServerTls>, sessi
     let Ok(tls) = TlsStream::accept(socket, &tls, deadline, std::future::ready(())).await else {
         return;
     };
-    let connected = Input::Connected {
+    let connected = Input::Arrived {
         path: PathId(link.index() as u16),
-        plan: Some(plan(link.index())),
+        plan: Box::new(plan(link.index())),
         established: Box::new(established(tls)),
     };
     let _ = session.inputs.send(connected).await;
@@ -642,9 +653,7 @@ fn established(tls: TlsStream) -> Established {
     Established {
         greeted: Greeted::unheard(tls),
         probe: None,
-        local: None,
-        verified: None,
-        path_mtu: None,
+        arrival: Arrival::default(),
         arriving: None,
     }
 }
@@ -656,7 +665,7 @@ struct Connector {
     links: Vec<LinkId>,
 }
 
-impl Connect for Connector {
+impl LinkSteps for Connector {
     fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, _first: bool) -> Joining<'a> {
         let link = self.links[usize::from(path.0)];
         let deadline = Instant::now() + CONNECT_TIMEOUT;
@@ -673,7 +682,7 @@ impl Connect for Connector {
         Box::pin(async move {
             let failed = |source| {
                 let address = plan.remote;
-                (PathLoss::Unreachable, Error::Connect { address, source })
+                Error::Connect { address, source }
             };
             match tokio::time::timeout_at(deadline, connected).await {
                 Ok(Ok(tls)) => Ok(established(tls)),

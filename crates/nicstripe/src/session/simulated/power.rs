@@ -96,8 +96,7 @@ async fn two_links(folder: Arc<TempDir>, seed: u64) -> Lab {
     for disk in &lab.disks {
         disk.set_delay(ms(1));
     }
-    let paths = (0..2).map(|index| (nicstripe_proto::PathId(index as u16), plan(index)));
-    lab.command(Command::AddPaths(paths.collect())).await;
+    lab.add((0..2).map(plan)).await;
     lab
 }
 

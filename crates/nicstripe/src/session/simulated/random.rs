@@ -7,7 +7,7 @@
 
 use std::{fs, fs::File, io::Write as _, sync::Arc, time::Duration};
 
-use nicstripe_proto::{FailCode, PathId, SessionConfig, TransferId, message::PutOptions};
+use nicstripe_proto::{FailCode, SessionConfig, TransferId, message::PutOptions};
 use nicstripe_sim::{End, LinkConfig, Rng};
 use nicstripe_testkit::trial::amount;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -243,8 +243,7 @@ impl<'a> Life<'a> {
             life.spoil_disks(rng);
         }
         add_faults(&life.lab, rng, plan.size.div_ceil(CHUNK));
-        let paths = (0..plan.links.len()).map(|index| (PathId(index as u16), self::plan(index)));
-        life.lab.command(Command::AddPaths(paths.collect())).await;
+        life.lab.add((0..plan.links.len()).map(self::plan)).await;
         life
     }
 
