@@ -72,6 +72,11 @@ impl Executor for Tasks {
                         written = output.write_all(&bytes) => written.map(|()| 0)?,
                     }
                 }
+                "tell" => {
+                    output.write_all(words[1].as_bytes()).await?;
+                    errors.write_all(words[1].as_bytes()).await?;
+                    words[1].parse().map_err(io::Error::other)?
+                }
                 "deaf" => {
                     drop(input);
                     0
@@ -178,6 +183,27 @@ async fn bytes_go_through_a_command_and_its_status_comes_back() {
         ("peer", true)
     );
     stage.end().await;
+}
+
+#[tokio::test]
+async fn commands_at_once_do_not_exchange_their_outputs() {
+    let stage = Arc::new(Stage::new("exec=\"tell *\"").await);
+    let mut running = tokio::task::JoinSet::new();
+    for number in 0_u8..32 {
+        let stage = stage.clone();
+        running.spawn(async move {
+            let number = number.to_string();
+            // The outputs of a refused command are requested, too.
+            let (words, other) = (["tell", &number], ["refused"]);
+            let (told, refused) = tokio::join!(stage.run(&words, b""), stage.run(&other, b""));
+            assert!(refused.0.is_err() && refused.1.is_empty());
+            let (status, output, errors) = told;
+            assert_eq!(status.unwrap().code().to_string(), number);
+            assert_eq!([output, errors], [number.as_bytes(); 2]);
+        });
+    }
+    running.join_all().await;
+    Arc::into_inner(stage).unwrap().end().await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! transfers, and its requests about names (list, stat, remove, rename, mkdir).
 
 use std::{
-    collections::VecDeque,
+    collections::HashMap,
     ffi::OsStr,
     future::ready,
     io,
@@ -17,7 +17,7 @@ use std::{
 
 use nicstripe_bench::{Desk, Ticket};
 use nicstripe_proto::{
-    FailCode, Name, Offer, Request,
+    FailCode, Name, Offer, Request, TransferId,
     journal::Timestamp,
     message::{
         AnswerKind, AskKind, BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected,
@@ -87,8 +87,9 @@ pub(crate) struct Service {
     pub(super) exec: Vec<ExecRule>,
     /// Permits for running commands.
     pub(super) commands: Arc<Semaphore>,
-    /// Outputs of the command that has been requested, which are requested next.
-    pub(super) outputs: Mutex<VecDeque<Output>>,
+    /// Outputs of the commands being requested, by their numbers. The event that requests a command
+    /// is followed by those of its outputs, each of which takes its own.
+    pub(super) outputs: Mutex<HashMap<TransferId, Output>>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     /// Cache of the session's partly listed directories.
@@ -403,7 +404,7 @@ impl Serve for Service {
             Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels(session))),
             Request::TunnelsDown(_) => Box::pin(ready(self.send_tunnels())),
             Request::Exec(exec) => Box::pin(self.start_command(exec, session)),
-            Request::ExecOutput(_) => Box::pin(self.send_output()),
+            Request::ExecOutput(number) => Box::pin(self.send_output(number)),
         }
     }
 
