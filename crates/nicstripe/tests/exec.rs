@@ -223,7 +223,7 @@ async fn only_what_the_line_permits_is_started() {
     for words in [&["cat"][..], &["cat", "x"], &["sh"], &["/bin/cat", "-u"]] {
         let (status, ..) = stage.run(words, b"").await;
         let error = status.unwrap_err();
-        assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error:?}");
+        assert_eq!(error.fail_code(), Some(FailCode::NotPermitted), "{error:?}");
         let text = nicstripe::chain(&error);
         assert!(text.contains("exec=") && text.contains(words[0]), "{text}");
     }
@@ -279,7 +279,7 @@ async fn words_with_nul_and_words_that_only_look_alike_start_nothing() {
     for &words in others {
         let error = stage.run(words, b"").await.0.unwrap_err();
         let code = error.fail_code();
-        assert_eq!(code, Some(FailCode::Refused), "{words:?}: {error:?}");
+        assert_eq!(code, Some(FailCode::NotPermitted), "{words:?}: {error:?}");
     }
     assert!(stage.tasks.started.lock().unwrap().is_empty());
     assert!(stage.run(&["cat", "-u"], b"").await.0.is_ok());

@@ -159,16 +159,14 @@ impl Service {
     fn permitted(&self, exec: Exec) -> Result<(Arc<dyn Executor>, PeerCommand), FileError> {
         let words: Vec<Vec<u8>> = exec.words.into_iter().map(|word| word.0).collect();
         let shown = ExecRule::shown(&words);
-        let refused = |why: &str| {
-            let error = FileError::new("run", &shown, io::Error::other(why.to_owned()));
-            Err(error.with_code(FailCode::Refused))
-        };
         let Some(executor) = self.shared.executor.clone() else {
-            return refused("this daemon runs no commands");
+            let why = io::Error::other("this daemon runs no commands");
+            return Err(FileError::new("run", &shown, why).with_code(FailCode::Refused));
         };
         if !self.exec.iter().any(|rule| rule.permits(&words)) {
             tracing::info!(peer = self.peer, command = %logged(&shown), "command refused");
-            return refused("this peer's line does not permit it (exec=)");
+            let why = "this peer's line does not permit it (exec=)";
+            return Err(FileError::not_permitted("run", &shown, why));
         }
         tracing::info!(peer = self.peer, command = %logged(&shown), "command begins");
         let (peer, root) = (self.peer.clone(), self.root_directory());

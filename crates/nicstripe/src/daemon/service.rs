@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     file::{
-        self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
+        self, Barred, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
         rename_to_free, stages, stat_entry, sync_names,
     },
     links::peer_routes::PeerRoutes,
@@ -300,7 +300,7 @@ impl Service {
         if self.access != Access::ReadOnly {
             return Ok(());
         }
-        Err(FileError::refused(
+        Err(FileError::not_permitted(
             "receive",
             name,
             "this peer may only read",
@@ -776,7 +776,7 @@ fn is_lock(name: &Name) -> bool {
 }
 
 fn only_appends(operation: &'static str, name: &Name) -> FileError {
-    FileError::refused(operation, name, "this peer may only add files")
+    FileError::not_permitted(operation, name, "this peer may only add files")
 }
 
 fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
@@ -784,7 +784,7 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
         // A parent is a file, so the name cannot exist.
         io::ErrorKind::NotADirectory => Some(FailCode::NotFound),
         io::ErrorKind::DirectoryNotEmpty => Some(FailCode::Exists),
-        io::ErrorKind::PermissionDenied => Some(FailCode::Refused),
+        io::ErrorKind::PermissionDenied if !Barred::is_why(&cause) => Some(FailCode::Refused),
         _ => None,
     };
     let error = FileError::new(operation, name, cause);
