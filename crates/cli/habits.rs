@@ -23,7 +23,7 @@ fn answer_to(error: &Error, invocation: &Invocation) -> Option<&'static str> {
     };
     match error.kind() {
         // clap takes the second directory for a subcommand.
-        ErrorKind::ArgumentConflict if error.to_string().contains("with '[DIR]'") => {
+        ErrorKind::ArgumentConflict if word(ContextKind::PriorArg) == Some("[DIR]") => {
             Some(ONE_DIRECTORY)
         }
         ErrorKind::InvalidSubcommand => {

@@ -80,7 +80,7 @@ impl Exit {
 
     fn of_fail_code(code: FailCode) -> Self {
         match code {
-            FailCode::Refused | FailCode::Busy => Self::Refused,
+            FailCode::Refused | FailCode::NotPermitted | FailCode::Busy => Self::Refused,
             FailCode::NotFound
             | FailCode::Exists
             | FailCode::Io
@@ -247,6 +247,7 @@ mod tests {
     fn a_failure_at_a_file_has_the_same_code_at_either_end() {
         for (fail_code, expected) in [
             (FailCode::Refused, 5),
+            (FailCode::NotPermitted, 5),
             (FailCode::Busy, 5),
             (FailCode::NotFound, 11),
             (FailCode::Exists, 11),

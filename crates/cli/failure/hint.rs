@@ -245,18 +245,9 @@ fn of_fail_code(code: FailCode, error: &Error, invocation: &Invocation) -> Optio
         FailCode::Exists => NextStep::Replace.text(invocation),
         FailCode::NoSpace => NextStep::Room.text(invocation),
         FailCode::SourceChanged => NextStep::Rerun.text(invocation),
-        FailCode::Refused if is_about_rights(&nicstripe::chain(error)) => {
-            NextStep::Rights.text(invocation)
-        }
+        FailCode::NotPermitted => NextStep::Rights.text(invocation),
         _ => return None,
     })
-}
-
-/// Returns true if the text of a [`FailCode::Refused`] names a right that the peer lacks, such as
-/// "this peer may only read". The others name a rule that no right changes, such as the limits of
-/// names, or a permission of the file system.
-pub(crate) fn is_about_rights(text: &str) -> bool {
-    text.contains("peer may ")
 }
 
 /// Remedy for a file that could not be copied.
@@ -487,7 +478,9 @@ mod tests {
             ),
             (tree(&[FailCode::Exists]), "-f overwrites a block device, "),
             (tree(&[FailCode::NotAFile]), "nicstripe cp -r 'a b' nas:"),
-            (tree(&[FailCode::Refused]), "append-only"),
+            (tree(&[FailCode::NotPermitted]), "append-only"),
+            (told(FailCode::NotPermitted, false), "append-only"),
+            (told(FailCode::Refused, false), ""),
             (tree(&[FailCode::Io, FailCode::Exists]), ""),
             (
                 PlanError::PipeToDirectory("nas:x/".into()).into(),

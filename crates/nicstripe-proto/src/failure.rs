@@ -7,8 +7,8 @@ use minicbor::{Decode, Encode};
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum FailCode {
-    /// The peer rejected the request because of the name, a permission, or a policy in the peer's
-    /// list of trusted peers.
+    /// The peer rejected the request because of the name, a permission of its file system, or a
+    /// limit.
     #[n(0)]
     Refused,
     /// A required file or directory does not exist.
@@ -41,6 +41,9 @@ pub enum FailCode {
     /// The source or target is not a regular file.
     #[n(10)]
     NotAFile,
+    /// The rights that the peer grants do not permit the request. Granting one would.
+    #[n(11)]
+    NotPermitted,
 }
 
 impl FailCode {
@@ -58,6 +61,7 @@ impl FailCode {
             Self::Cancelled => "cancelled",
             Self::Protocol => "protocol",
             Self::NotAFile => "not_a_file",
+            Self::NotPermitted => "not_permitted",
         }
     }
 }

@@ -72,6 +72,11 @@ impl Executor for Tasks {
                         written = output.write_all(&bytes) => written.map(|()| 0)?,
                     }
                 }
+                "tell" => {
+                    output.write_all(words[1].as_bytes()).await?;
+                    errors.write_all(words[1].as_bytes()).await?;
+                    words[1].parse().map_err(io::Error::other)?
+                }
                 "deaf" => {
                     drop(input);
                     0
@@ -181,6 +186,27 @@ async fn bytes_go_through_a_command_and_its_status_comes_back() {
 }
 
 #[tokio::test]
+async fn commands_at_once_do_not_exchange_their_outputs() {
+    let stage = Arc::new(Stage::new("exec=\"tell *\"").await);
+    let mut running = tokio::task::JoinSet::new();
+    for number in 0_u8..32 {
+        let stage = stage.clone();
+        running.spawn(async move {
+            let number = number.to_string();
+            // The outputs of a refused command are requested, too.
+            let (words, other) = (["tell", &number], ["refused"]);
+            let (told, refused) = tokio::join!(stage.run(&words, b""), stage.run(&other, b""));
+            assert!(refused.0.is_err() && refused.1.is_empty());
+            let (status, output, errors) = told;
+            assert_eq!(status.unwrap().code().to_string(), number);
+            assert_eq!([output, errors], [number.as_bytes(); 2]);
+        });
+    }
+    running.join_all().await;
+    Arc::into_inner(stage).unwrap().end().await;
+}
+
+#[tokio::test]
 async fn a_flood_of_errors_and_unread_input_stop_nothing() {
     let stage = Stage::new("exec=flood,exec=deaf").await;
     let (status, output, errors) = stage.run(&["flood"], b"").await;
@@ -197,7 +223,7 @@ async fn only_what_the_line_permits_is_started() {
     for words in [&["cat"][..], &["cat", "x"], &["sh"], &["/bin/cat", "-u"]] {
         let (status, ..) = stage.run(words, b"").await;
         let error = status.unwrap_err();
-        assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error:?}");
+        assert_eq!(error.fail_code(), Some(FailCode::NotPermitted), "{error:?}");
         let text = nicstripe::chain(&error);
         assert!(text.contains("exec=") && text.contains(words[0]), "{text}");
     }
@@ -253,7 +279,7 @@ async fn words_with_nul_and_words_that_only_look_alike_start_nothing() {
     for &words in others {
         let error = stage.run(words, b"").await.0.unwrap_err();
         let code = error.fail_code();
-        assert_eq!(code, Some(FailCode::Refused), "{words:?}: {error:?}");
+        assert_eq!(code, Some(FailCode::NotPermitted), "{words:?}: {error:?}");
     }
     assert!(stage.tasks.started.lock().unwrap().is_empty());
     assert!(stage.run(&["cat", "-u"], b"").await.0.is_ok());

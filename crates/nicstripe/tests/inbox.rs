@@ -63,7 +63,7 @@ async fn only_the_offered_names_are_taken() {
             .and_then(|error| error.fail_code())
     };
     assert_eq!(write("new").await, None);
-    assert_eq!(write("new").await, Some(FailCode::Refused), "again");
+    assert_eq!(write("new").await, Some(FailCode::NotPermitted), "again");
     for other in [
         "kept", "other", ".profile", "others/x", "news", "dir/x", "dir",
     ] {

@@ -222,15 +222,15 @@ async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
     );
     assert_eq!(
         code(within(client.remove(&kept)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     assert_eq!(
         code(within(client.rename(&kept, &name("other"), false)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     assert_eq!(
         code(within(client.write(&kept, "new", parents)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     let (lock, other) = (
         format!("repo/locks/{}", "0f".repeat(32)),
@@ -244,18 +244,18 @@ async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
     within(client.remove(&name(&lock))).await.unwrap();
     assert_eq!(
         code(within(client.remove(&name(&other))).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     assert_eq!(
         code(within(client.remove(&name("repo/locks"))).await),
-        Some(FailCode::Refused),
+        Some(FailCode::NotPermitted),
         "a directory is no lock"
     );
     let short = name("repo/locks/0f0f");
     within(client.write(&short, "x", parents)).await.unwrap();
     assert_eq!(
         code(within(client.remove(&short)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     within(client.make_dir(&name("new/dir"))).await.unwrap();
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"kept");
@@ -272,15 +272,15 @@ async fn a_peer_that_may_only_read_changes_nothing() {
     let lock = name(&lock);
     assert_eq!(
         code(within(client.remove(&lock)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     assert_eq!(
         code(within(client.rename(&lock, &name("x"), false)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     assert_eq!(
         code(within(client.make_dir(&name("x"))).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     let parents = CopyOptions {
         parents: true,
@@ -288,7 +288,7 @@ async fn a_peer_that_may_only_read_changes_nothing() {
     };
     assert_eq!(
         code(within(client.write(&name("x/y"), "new", parents)).await),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     assert_eq!(within(client.read(&lock, None)).await.unwrap(), b"kept");
     assert_eq!(names(&client, "locks").await.len(), 1);

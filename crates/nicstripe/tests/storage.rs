@@ -606,7 +606,7 @@ async fn a_daemon_that_lets_peers_only_read_or_append_does_so_whatever_it_keeps_
         let served = Served::start_built(tempfile::tempdir().unwrap(), built).await;
         let client = within(served.connect(1)).await.unwrap();
         let error = put(&client, &source, "target", replace).await.unwrap_err();
-        assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");
+        assert_eq!(error.fail_code(), Some(FailCode::NotPermitted), "{error}");
         assert_eq!(
             put(&client, &source, "new", CopyOptions::default())
                 .await

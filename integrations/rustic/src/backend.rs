@@ -216,7 +216,7 @@ impl Backend {
         ) {
             // If replacing is forbidden, the file may come from an earlier attempt whose answer was
             // lost.
-            Err(error) if error.fail_code() == Some(FailCode::Refused) => {
+            Err(error) if error.fail_code() == Some(FailCode::NotPermitted) => {
                 match self.client.read(name, Some(0..bytes.len() as u64 + 1)) {
                     Ok(found) if found == **bytes => Ok(()),
                     _ => Err(error.into()),

@@ -70,7 +70,7 @@ impl Failure {
 
     fn kind(&self, action: Action) -> ErrorKind {
         match self.code() {
-            Some(FailCode::Refused) if matches!(action, Action::Write | Action::Remove) => {
+            Some(FailCode::NotPermitted) if matches!(action, Action::Write | Action::Remove) => {
                 ErrorKind::AppendOnly
             }
             Some(FailCode::NoSpace | FailCode::Io) => ErrorKind::InputOutput,
@@ -90,10 +90,10 @@ impl Failure {
 
     fn advice(&self, action: Action) -> Option<&'static str> {
         match (self.code(), action) {
-            (Some(FailCode::Refused), Action::Write | Action::Remove) => Some(
+            (Some(FailCode::NotPermitted), Action::Write | Action::Remove) => Some(
                 "The daemon's peers file sets the rights of this machine: append-only or read-only forbid it.",
             ),
-            (Some(FailCode::Refused), Action::MakeDirectory) => {
+            (Some(FailCode::NotPermitted), Action::MakeDirectory) => {
                 Some("The daemon's peers file sets the rights of this machine.")
             }
             (Some(FailCode::NoSpace), _) => Some("Please free space at the daemon, and try again."),
@@ -148,8 +148,11 @@ mod tests {
 
     #[test]
     fn an_error_says_what_where_and_why() {
-        let error =
-            peer(FailCode::Refused).told(Action::Remove, "backup/keys/00", "nicstripe:nas:backup");
+        let error = peer(FailCode::NotPermitted).told(
+            Action::Remove,
+            "backup/keys/00",
+            "nicstripe:nas:backup",
+        );
         let log = error.display_log();
         assert!(
             log.contains(
@@ -165,17 +168,20 @@ mod tests {
         );
         let source =
             std::error::Error::source(&*error).and_then(|source| source.downcast_ref::<Error>());
-        assert_eq!(source.and_then(Error::fail_code), Some(FailCode::Refused));
+        assert_eq!(
+            source.and_then(Error::fail_code),
+            Some(FailCode::NotPermitted)
+        );
     }
 
     #[test]
     fn kinds_are_by_who_must_act() {
         assert_eq!(
-            peer(FailCode::Refused).kind(Action::Read),
+            peer(FailCode::NotPermitted).kind(Action::Read),
             ErrorKind::Backend
         );
         assert_eq!(
-            peer(FailCode::Refused).kind(Action::Write),
+            peer(FailCode::NotPermitted).kind(Action::Write),
             ErrorKind::AppendOnly
         );
         assert_eq!(

@@ -53,7 +53,7 @@
 //! fn was_refused(error: &rustic_core::RusticError) -> bool {
 //!     let source = std::error::Error::source(error)
 //!         .and_then(|source| source.downcast_ref::<nicstripe::Error>());
-//!     source.is_some_and(|source| source.fail_code() == Some(nicstripe::FailCode::Refused))
+//!     source.is_some_and(|source| source.fail_code() == Some(nicstripe::FailCode::NotPermitted))
 //! }
 //! ```
 //!

@@ -6,11 +6,7 @@ use nicstripe::{FailCode, FailedEntry, TreeReport};
 
 use super::{arguments::Cp, lookup::list_existing};
 use crate::{
-    failure::{
-        CommandError,
-        exit::Exit,
-        hint::{NextStep, is_about_rights},
-    },
+    failure::{CommandError, exit::Exit, hint::NextStep},
     text::{invocation::Invocation, quantity::Grouped},
 };
 
@@ -23,8 +19,6 @@ pub(crate) struct Shortfall {
     found: u64,
     /// Error code that all failed entries share; `None` if they differ.
     code: Option<FailCode>,
-    /// True if every failed entry needs a right that the peer lacks.
-    only_rights: bool,
     /// True if every failed entry is a source that changed or vanished during the read.
     only_sources_changed: bool,
     /// Failed entries as text, one line each.
@@ -55,10 +49,6 @@ impl Shortfall {
                 + tree.newer
                 + tree.failed,
             code: first.filter(|code| tree.failures.iter().all(|failure| failure.code == *code)),
-            only_rights: tree
-                .failures
-                .iter()
-                .all(|failure| is_about_rights(&failure.text)),
             only_sources_changed: tree.only_sources_changed(),
             lines: lines(tree, shown, cp.tree.delete),
             recursive: cp.tree.is_recursive(),
@@ -73,7 +63,7 @@ impl Shortfall {
             FailCode::Exists if !self.replace => Some(NextStep::Replace),
             FailCode::NotAFile if !self.recursive => Some(NextStep::Recurse),
             FailCode::SourceChanged => Some(NextStep::Rerun),
-            FailCode::Refused if self.only_rights => Some(NextStep::Rights),
+            FailCode::NotPermitted => Some(NextStep::Rights),
             FailCode::NoSpace => Some(NextStep::Room),
             _ => None,
         }
@@ -167,10 +157,7 @@ pub(crate) mod tests {
         let failure = |(index, code): (usize, &FailCode)| FailedEntry {
             name: format!("f{index}"),
             code: *code,
-            text: match code {
-                FailCode::Refused => "this peer may only read".into(),
-                _ => "because".into(),
-            },
+            text: "because".into(),
         };
         let failures: Vec<FailedEntry> = codes.iter().enumerate().map(failure).collect();
         let changed = codes
@@ -264,7 +251,8 @@ pub(crate) mod tests {
             (&[FailCode::NotAFile], &["-u"], Some(NextStep::Recurse)),
             (&[FailCode::NotAFile], &["-a"], None),
             (&[FailCode::SourceChanged], &["-r"], Some(NextStep::Rerun)),
-            (&[FailCode::Refused], &["-r"], Some(NextStep::Rights)),
+            (&[FailCode::NotPermitted], &["-r"], Some(NextStep::Rights)),
+            (&[FailCode::Refused], &["-r"], None),
         ] {
             assert_eq!(
                 shortfall(codes, words).next_step(),

@@ -69,6 +69,11 @@ impl Folders {
         self.base.path().join("received")
     }
 
+    /// Returns the socket at which the demo learns that its daemon is ready.
+    pub(super) fn notified(&self) -> PathBuf {
+        self.base.path().join("notified")
+    }
+
     /// Deletes the received file, and the sample if given, to free their space for the next copy.
     pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), Fault> {
         fs::remove_dir_all(self.received())

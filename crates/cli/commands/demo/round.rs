@@ -1,6 +1,7 @@
 //! One copy of the demo: a daemon in host B, `nicstripe cp` in host A, and the outcome.
 
 use std::{
+    fs,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -11,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
+    net::UnixDatagram,
     process::{Child, ChildStderr, Command},
     time::timeout,
 };
@@ -168,11 +170,14 @@ impl Daemon {
     /// Starts the daemon, and returns once it listens.
     async fn start(round: &Round<'_>) -> Result<Self, Fault> {
         let failed = failed("cannot start nicstripe serve");
+        let socket = round.folders.notified();
+        let notices = UnixDatagram::bind(&socket).map_err(failed)?;
         let mut command = round.nicstripe(Host::B, "serve", "b")?;
         command
             .arg("--root")
             .arg(round.folders.received())
-            .args(round.stage.serve_options());
+            .args(round.stage.serve_options())
+            .env("NOTIFY_SOCKET", &socket);
         let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -187,7 +192,10 @@ impl Daemon {
             said: Vec::new(),
             lines: BufReader::new(stderr).lines(),
         };
-        match timeout(START_TIMEOUT, daemon.listens()).await {
+        let is_ready = timeout(START_TIMEOUT, daemon.is_ready(&notices)).await;
+        // The next round binds it again. Once it is closed, the daemon's later notices are dropped.
+        fs::remove_file(&socket).map_err(failed)?;
+        match is_ready {
             Ok(true) => Ok(daemon),
             _ => {
                 let text = format!("the daemon does not listen: {}", daemon.said.join("; "));
@@ -196,16 +204,23 @@ impl Daemon {
         }
     }
 
-    /// Reads the daemon's output until it listens. Returns false if the daemon ends first.
-    async fn listens(&mut self) -> bool {
-        while let Ok(Some(line)) = self.lines.next_line().await {
-            let listens = line.starts_with("listening on");
-            self.said.push(line);
-            if listens {
-                return true;
+    /// Reads the daemon's output until it notifies that it is ready (sd_notify(3)). Returns false if
+    /// the daemon ends first.
+    async fn is_ready(&mut self, notices: &UnixDatagram) -> bool {
+        let mut notice = [0; 4096];
+        loop {
+            tokio::select! {
+                line = self.lines.next_line() => match line {
+                    Ok(Some(line)) => self.said.push(line),
+                    _ => return false,
+                },
+                received = notices.recv(&mut notice) => match received {
+                    Ok(len) if says_ready(&notice[..len]) => return true,
+                    Ok(_) => {}
+                    Err(_) => return false,
+                },
             }
         }
-        false
     }
 
     /// Ends the daemon by a signal. Kills it after [`STOP_TIMEOUT`].
@@ -231,6 +246,13 @@ impl Daemon {
             .iter()
             .for_each(|line| terminal.say(format_args!("  serve: {line}")));
     }
+}
+
+/// Returns true if a notification of a service says that it is ready.
+fn says_ready(notice: &[u8]) -> bool {
+    notice
+        .split(|byte| *byte == b'\n')
+        .any(|state| state == b"READY=1")
 }
 
 impl Outcome {

@@ -178,12 +178,12 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
         Ok(status) => Err(Failure::Exited(status.code())),
         Err(Error::Peer {
             host,
-            code: FailCode::Refused,
+            code: code @ (FailCode::Refused | FailCode::NotPermitted),
             text,
             ..
         }) => Err(ExecError::Refused {
             host,
-            rule: ExecRule::shown(words),
+            rule: (code == FailCode::NotPermitted).then(|| ExecRule::shown(words)),
             text,
         }
         .into()),
@@ -191,7 +191,10 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
         Err(Error::File(error)) if error.source.kind() == io::ErrorKind::BrokenPipe => {
             Err(Failure::Output(error.source))
         }
-        Err(Error::File(error)) if matches!(error.operation, "read" | "write") => {
+        // A stream of this machine. The command itself is refused, and the daemon breaks the protocol.
+        Err(Error::File(error))
+            if !matches!(error.code, FailCode::Refused | FailCode::Protocol) =>
+        {
             let text = format!(
                 "cannot {} {}: {}",
                 error.operation, error.name, error.source
@@ -224,8 +227,8 @@ enum ExecError {
     #[error("{host} refused: {text}")]
     Refused {
         host: String,
-        /// Text of the rule that would permit the command.
-        rule: String,
+        /// Text of the rule that would permit the command; `None` if no rule would.
+        rule: Option<String>,
         text: String,
     },
 }
@@ -240,7 +243,12 @@ impl CommandError for ExecError {
     }
 
     fn hint(&self, _: &Invocation) -> Option<String> {
-        let Self::Refused { host, rule, text } = self else {
+        let Self::Refused {
+            host,
+            rule: Some(rule),
+            ..
+        } = self
+        else {
             return None;
         };
         let rule: ExecRule = rule.parse().ok()?;
@@ -252,8 +260,7 @@ impl CommandError for ExecError {
             exec: vec![rule],
             ..nicstripe::trust::PeerOptions::unrestricted()
         };
-        let is_about_rules = text.contains("exec=");
-        is_about_rules.then(|| to_allow(host, &options)).flatten()
+        to_allow(host, &options)
     }
 }
 

@@ -88,13 +88,14 @@ impl Session {
         }
         let streams = exec.streams().filter(|_| exec.is_valid());
         let [input, outputs @ ..] = streams.ok_or(PathError::Unexpected("an invalid command"))?;
+        // All four begin, or the command is not requested.
         self.transfers.begin(input, "exec", batches())?;
-        self.events.push_back(Event::Requested(Request::Exec(exec)));
         for output in outputs {
             self.transfers.begin(output, "exec", Transfer::Requested)?;
-            let request = Request::ExecOutput(output);
-            self.events.push_back(Event::Requested(request));
         }
+        let requests = outputs.map(Request::ExecOutput);
+        let requests = [Request::Exec(exec)].into_iter().chain(requests);
+        self.events.extend(requests.map(Event::Requested));
         Ok(())
     }
 

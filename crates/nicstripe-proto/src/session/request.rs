@@ -23,7 +23,8 @@ pub enum Request {
     TunnelsDown(TransferId),
     /// Command to run, with the transfer of its standard input.
     Exec(Exec),
-    /// Output, error output and status of the command, in this order.
+    /// Output, error output or status of a command, by its number in [`Exec::streams`]. Follows the
+    /// request for the command.
     ExecOutput(TransferId),
 }
 

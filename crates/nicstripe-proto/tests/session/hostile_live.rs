@@ -489,3 +489,30 @@ fn a_command_needs_four_new_numbers_words_without_nul_and_a_daemon() {
     victim.is_healthy();
     Victim::new(Role::Client).refuses(exec(1, id), "Unexpected");
 }
+
+#[test]
+fn a_command_without_room_for_its_four_transfers_is_not_requested() {
+    for before in 1..=4 {
+        let mut victim = Victim::new(Role::Daemon);
+        (1..=before).for_each(|first| victim.say(get(TransferId(first))).unwrap());
+        let mut requested = victim.events().len();
+        let mut first = before + 1;
+        let end = loop {
+            let said = victim.say(Message::Exec(Exec {
+                first: TransferId(first),
+                words: vec![Word(b"id".to_vec())],
+            }));
+            let events = victim.events().len();
+            match said {
+                Ok(()) => assert_eq!(events, 4),
+                Err(end) => break (end, events),
+            }
+            requested += events;
+            first += 4;
+        };
+        assert!(
+            requested > 64 && end.1 == 0,
+            "{before}: {requested}, {end:?}"
+        );
+    }
+}

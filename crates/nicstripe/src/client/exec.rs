@@ -37,11 +37,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Peer`] with [`FailCode::Refused`](crate::FailCode::Refused) if the daemon's line for
-    /// this key does not permit the command (`exec=`); [`Error::Unsupported`] if the daemon runs no
-    /// commands; [`Error::Stalled`] if it does not answer the request for the client's patience, at
-    /// least 10 s, and 10 s more; the daemon cannot be reached, or is lost; an output cannot be
-    /// written: [`Error::File`], whose name is `standard output` or `standard error`.
+    /// [`Error::Peer`] with [`FailCode::NotPermitted`](crate::FailCode::NotPermitted) if the daemon's
+    /// line for this key does not permit the command (`exec=`), and with
+    /// [`FailCode::Refused`](crate::FailCode::Refused) if too many run; [`Error::Unsupported`] if the
+    /// daemon runs no commands; [`Error::Stalled`] if it does not answer the request for the
+    /// client's patience, at least 10 s, and 10 s more; the daemon cannot be reached, or is lost; an
+    /// output cannot be written: [`Error::File`], whose name is `standard output` or
+    /// `standard error`.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {

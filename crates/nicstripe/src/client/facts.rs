@@ -14,8 +14,8 @@ impl Client {
     /// # Errors
     ///
     /// The daemon's peer line for this key has `no-facts`
-    /// ([`FailCode::Refused`](crate::FailCode::Refused)); the daemon does not know the request
-    /// ([`Error::Unsupported`]), or cannot be reached; its answer is no facts.
+    /// ([`FailCode::NotPermitted`](crate::FailCode::NotPermitted)); the daemon does not know the
+    /// request ([`Error::Unsupported`]), or cannot be reached; its answer is no facts.
     pub async fn facts(&self) -> Result<Facts, Error> {
         let mut text = Vec::new();
         // A daemon could send one byte at a time, each as late as it may.

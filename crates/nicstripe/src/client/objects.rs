@@ -136,8 +136,8 @@ impl Client {
     ///
     /// The name does not exist ([`Error::is_not_found`]); a directory is not empty
     /// ([`FailCode::Exists`](crate::FailCode::Exists)); the peer may not remove
-    /// ([`FailCode::Refused`](crate::FailCode::Refused)). After [`Error::Ended`] the file may or
-    /// may not have been removed.
+    /// ([`FailCode::NotPermitted`](crate::FailCode::NotPermitted)). After [`Error::Ended`] the file
+    /// may or may not have been removed.
     pub async fn remove(&self, name: &Name) -> Result<(), Error> {
         self.change(AskKind::Remove { name: name.clone() }).await
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode,
+    FailCode, TransferId,
     message::{Exec, ExitStatus},
 };
 use tokio::{
@@ -83,14 +83,15 @@ impl fmt::Debug for StartedCommand {
 pub(super) type Output = oneshot::Receiver<Result<ByteSource, FileError>>;
 
 impl Service {
-    /// Starts a command. The next three requests are for its output, error output and status.
+    /// Starts a command. Its output, error output and status are requested by their numbers.
     pub(super) fn start_command(
         self: Arc<Self>,
         exec: Exec,
         session: SessionHandle,
     ) -> impl Future<Output = Result<Opened, FileError>> + Send + 'static {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
-        *self.outputs.lock() = receivers.into();
+        let numbers = exec.streams().into_iter().flatten().skip(1);
+        self.outputs.lock().extend(numbers.zip(receivers));
         async move {
             let started = self.start(exec, &session).await;
             match started {
@@ -117,11 +118,12 @@ impl Service {
         }
     }
 
-    /// Begins the next output of the command that has been requested.
+    /// Begins the output of a command that has been requested, by its number.
     pub(super) fn send_output(
         &self,
+        number: TransferId,
     ) -> impl Future<Output = Result<Opened, FileError>> + Send + 'static {
-        let output = self.outputs.lock().pop_front();
+        let output = self.outputs.lock().remove(&number);
         async move {
             let missing = || {
                 let cause = io::Error::other("no command has been requested");
@@ -157,16 +159,14 @@ impl Service {
     fn permitted(&self, exec: Exec) -> Result<(Arc<dyn Executor>, PeerCommand), FileError> {
         let words: Vec<Vec<u8>> = exec.words.into_iter().map(|word| word.0).collect();
         let shown = ExecRule::shown(&words);
-        let refused = |why: &str| {
-            let error = FileError::new("run", &shown, io::Error::other(why.to_owned()));
-            Err(error.with_code(FailCode::Refused))
-        };
         let Some(executor) = self.shared.executor.clone() else {
-            return refused("this daemon runs no commands");
+            let why = io::Error::other("this daemon runs no commands");
+            return Err(FileError::new("run", &shown, why).with_code(FailCode::Refused));
         };
         if !self.exec.iter().any(|rule| rule.permits(&words)) {
             tracing::info!(peer = self.peer, command = %logged(&shown), "command refused");
-            return refused("this peer's line does not permit it (exec=)");
+            let why = "this peer's line does not permit it (exec=)";
+            return Err(FileError::not_permitted("run", &shown, why));
         }
         tracing::info!(peer = self.peer, command = %logged(&shown), "command begins");
         let (peer, root) = (self.peer.clone(), self.root_directory());

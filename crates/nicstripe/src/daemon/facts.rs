@@ -18,7 +18,8 @@ impl Service {
     pub(super) fn facts(&self, offset: u32) -> Result<(Vec<u8>, bool), FileError> {
         if self.no_facts || self.shared.inbox.is_some() {
             let why = "this peer may not know facts about this machine";
-            return Err(failed(io::ErrorKind::PermissionDenied, why).with_code(FailCode::Refused));
+            let error = failed(io::ErrorKind::PermissionDenied, why);
+            return Err(error.with_code(FailCode::NotPermitted));
         }
         let mut told = self.told_facts.lock();
         if offset == 0 {

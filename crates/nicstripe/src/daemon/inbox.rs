@@ -50,6 +50,7 @@ impl Inbox {
             true => "no files are served to this peer",
             false => "this peer may only create the files that it has offered",
         };
-        FileError::refused(operation, name, why)
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
+        FileError::new(operation, name, source).with_code(FailCode::Refused)
     }
 }

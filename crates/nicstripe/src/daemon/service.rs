@@ -2,7 +2,7 @@
 //! transfers, and its requests about names (list, stat, remove, rename, mkdir).
 
 use std::{
-    collections::VecDeque,
+    collections::HashMap,
     ffi::OsStr,
     future::ready,
     io,
@@ -17,7 +17,7 @@ use std::{
 
 use nicstripe_bench::{Desk, Ticket};
 use nicstripe_proto::{
-    FailCode, Name, Offer, Request,
+    FailCode, Name, Offer, Request, TransferId,
     journal::Timestamp,
     message::{
         AnswerKind, AskKind, BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected,
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     file::{
-        self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
+        self, Barred, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
         rename_to_free, stages, stat_entry, sync_names,
     },
     links::peer_routes::PeerRoutes,
@@ -87,8 +87,9 @@ pub(crate) struct Service {
     pub(super) exec: Vec<ExecRule>,
     /// Permits for running commands.
     pub(super) commands: Arc<Semaphore>,
-    /// Outputs of the command that has been requested, which are requested next.
-    pub(super) outputs: Mutex<VecDeque<Output>>,
+    /// Outputs of the commands being requested, by their numbers. The event that requests a command
+    /// is followed by those of its outputs, each of which takes its own.
+    pub(super) outputs: Mutex<HashMap<TransferId, Output>>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     /// Cache of the session's partly listed directories.
@@ -299,7 +300,7 @@ impl Service {
         if self.access != Access::ReadOnly {
             return Ok(());
         }
-        Err(FileError::refused(
+        Err(FileError::not_permitted(
             "receive",
             name,
             "this peer may only read",
@@ -403,7 +404,7 @@ impl Serve for Service {
             Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels(session))),
             Request::TunnelsDown(_) => Box::pin(ready(self.send_tunnels())),
             Request::Exec(exec) => Box::pin(self.start_command(exec, session)),
-            Request::ExecOutput(_) => Box::pin(self.send_output()),
+            Request::ExecOutput(number) => Box::pin(self.send_output(number)),
         }
     }
 
@@ -775,7 +776,7 @@ fn is_lock(name: &Name) -> bool {
 }
 
 fn only_appends(operation: &'static str, name: &Name) -> FileError {
-    FileError::refused(operation, name, "this peer may only add files")
+    FileError::not_permitted(operation, name, "this peer may only add files")
 }
 
 fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
@@ -783,7 +784,7 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
         // A parent is a file, so the name cannot exist.
         io::ErrorKind::NotADirectory => Some(FailCode::NotFound),
         io::ErrorKind::DirectoryNotEmpty => Some(FailCode::Exists),
-        io::ErrorKind::PermissionDenied => Some(FailCode::Refused),
+        io::ErrorKind::PermissionDenied if !Barred::is_why(&cause) => Some(FailCode::Refused),
         _ => None,
     };
     let error = FileError::new(operation, name, cause);

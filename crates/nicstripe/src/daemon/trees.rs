@@ -45,7 +45,7 @@ impl Service {
         self.check_writable(&name)?;
         if rules.delete && access != trust::Access::Full {
             let why = "this peer may not delete here";
-            return Err(FileError::refused("delete in", name, why));
+            return Err(FileError::not_permitted("delete in", name, why));
         }
         let root = self.served.root("receive a tree in", &name)?.clone();
         let least_and_most = if heeds_memory {

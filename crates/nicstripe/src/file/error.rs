@@ -25,13 +25,12 @@ impl FileError {
     /// Creates an error from the failed operation (a verb) and the file's name. The code follows
     /// from the kind of `source`: not found, exists, no space, or I/O.
     pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
-        let code = match source.kind() {
-            _ if Barred::is_why(&source) => FailCode::Refused,
+        let code = Barred::code_of(&source).unwrap_or_else(|| match source.kind() {
             io::ErrorKind::NotFound => FailCode::NotFound,
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailCode::NoSpace,
             io::ErrorKind::AlreadyExists => FailCode::Exists,
             _ => FailCode::Io,
-        };
+        });
         Self {
             operation,
             name: name.to_string(),
@@ -42,9 +41,9 @@ impl FileError {
     }
 
     /// Creates the error of an operation that the peer's rights do not permit.
-    pub(crate) fn refused(operation: &'static str, name: impl ToString, why: &str) -> Self {
+    pub(crate) fn not_permitted(operation: &'static str, name: impl ToString, why: &str) -> Self {
         let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
-        Self::new(operation, name, source).with_code(FailCode::Refused)
+        Self::new(operation, name, source).with_code(FailCode::NotPermitted)
     }
 
     /// Returns the error with its code replaced by `code`.
@@ -95,7 +94,15 @@ pub(crate) enum Barred {
 impl Barred {
     /// Returns true if an I/O error wraps a [`Barred`].
     pub(crate) fn is_why(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+        Self::code_of(error).is_some()
+    }
+
+    /// Returns the code of an I/O error that wraps a [`Barred`]; `None` for any other.
+    pub(crate) fn code_of(error: &io::Error) -> Option<FailCode> {
+        Some(match error.get_ref()?.downcast_ref()? {
+            Self::LinkOfAppender => FailCode::NotPermitted,
+            Self::Hidden | Self::Outside | Self::Link | Self::Login => FailCode::Refused,
+        })
     }
 }
 

@@ -386,7 +386,7 @@ impl From<Error> for io::Error {
         let kind = match error.fail_code() {
             Some(FailCode::NotFound) => io::ErrorKind::NotFound,
             Some(FailCode::Exists) => io::ErrorKind::AlreadyExists,
-            Some(FailCode::Refused) => io::ErrorKind::PermissionDenied,
+            Some(FailCode::Refused | FailCode::NotPermitted) => io::ErrorKind::PermissionDenied,
             Some(FailCode::NoSpace) => io::ErrorKind::StorageFull,
             Some(FailCode::Busy) => io::ErrorKind::ResourceBusy,
             _ => io::ErrorKind::Other,

@@ -150,7 +150,10 @@ async fn append_only_and_read_only_hold_for_names_of_a_storage() {
         let served = Served::start_built(tempfile::tempdir().unwrap(), built).await;
         let client = within(served.connect(1)).await.unwrap();
         let refused = |result: Result<(), nicstripe::Error>| {
-            assert_eq!(result.unwrap_err().fail_code(), Some(FailCode::Refused));
+            assert_eq!(
+                result.unwrap_err().fail_code(),
+                Some(FailCode::NotPermitted)
+            );
         };
         refused(within(client.remove(&name("file"))).await);
         refused(within(client.rename(&name("file"), &name("other"), false)).await);

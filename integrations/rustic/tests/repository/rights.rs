@@ -30,7 +30,7 @@ fn a_peer_that_may_only_append_backs_up_and_removes_nothing() {
 
     let mut repository = open(backend.clone());
     let refusal = repository.delete_snapshots(&[first.id]).unwrap_err();
-    assert_eq!(code(&refusal), Some(FailCode::Refused));
+    assert_eq!(code(&refusal), Some(FailCode::NotPermitted));
     let log = refusal.display_log();
     let path = format!("`backup/laptop/snapshots/{}`", first.id.to_hex().as_str());
     assert!(
@@ -45,13 +45,13 @@ fn a_peer_that_may_only_append_backs_up_and_removes_nothing() {
         .unwrap();
     assert_eq!(
         code(&repository.prune(&options, plan).unwrap_err()),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
     let mut changed = ConfigOptions::default();
     changed.set_compression = Some(7);
     assert_eq!(
         code(&repository.apply_config(&changed).unwrap_err()),
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
 
     // All earlier files are unchanged; prune had written their replacements.
@@ -75,7 +75,7 @@ fn the_same_configuration_twice_is_no_change_where_nothing_may_change() {
     let refusal = backend
         .write_bytes(FileType::Config, &id, false, "b configuration".into())
         .unwrap_err();
-    assert_eq!(code(&refusal), Some(FailCode::Refused));
+    assert_eq!(code(&refusal), Some(FailCode::NotPermitted));
     assert_eq!(
         backend.read_full(FileType::Config, &id).unwrap(),
         "a configuration"
@@ -97,7 +97,7 @@ fn a_peer_that_may_only_read_is_refused_each_change() {
     for refusal in refusals {
         assert_eq!(
             code(&refusal),
-            Some(FailCode::Refused),
+            Some(FailCode::NotPermitted),
             "{}",
             refusal.display_log()
         );

@@ -135,7 +135,9 @@ impl From<Error> for ObjectError {
     fn from(error: Error) -> Self {
         let status = match error.fail_code() {
             Some(FailCode::NotFound) => StatusCode::NOT_FOUND,
-            Some(FailCode::Exists | FailCode::Refused) => StatusCode::FORBIDDEN,
+            Some(FailCode::Exists | FailCode::Refused | FailCode::NotPermitted) => {
+                StatusCode::FORBIDDEN
+            }
             Some(FailCode::NoSpace) => StatusCode::INSUFFICIENT_STORAGE,
             _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

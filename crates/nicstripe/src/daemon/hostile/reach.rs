@@ -67,7 +67,7 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
     // A link with the name of a lock is not a lock.
     for lock in [format!("evil/a/locks/{ID}"), format!("evil/b/locks/{ID}")] {
         let removed = code(client.remove(&name(&lock))).await;
-        assert_eq!(removed, Some(FailCode::Refused), "{lock}");
+        assert_eq!(removed, Some(FailCode::NotPermitted), "{lock}");
         assert!(snapshot.exists(), "{lock}: the snapshot is gone");
     }
     let through = name(&format!("evil/a/locks/{ID}"));
@@ -104,7 +104,7 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
     ];
     for (verb, answer) in answers {
         assert!(
-            matches!(answer, Some(FailCode::Refused | FailCode::Exists)),
+            matches!(answer, Some(FailCode::NotPermitted | FailCode::Exists)),
             "{verb}: {answer:?}"
         );
     }

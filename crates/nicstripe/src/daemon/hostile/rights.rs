@@ -151,7 +151,7 @@ async fn a_hello_gets_the_rights_of_its_moment_and_not_those_of_the_handshake() 
     assert_eq!(late.refused(SessionId([1; 16]), true).await, None);
     assert!(!sees_file(&mut late).await);
     let make = AskKind::MakeDir { name: name("a") };
-    assert_eq!(failure(&mut late, make).await, Some(FailCode::Refused));
+    assert_eq!(failure(&mut late, make).await, Some(FailCode::NotPermitted));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,7 +172,7 @@ async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
     let mut client = guarded.session().await;
     assert_eq!(
         failure(&mut client, facts(0)).await,
-        Some(FailCode::Refused)
+        Some(FailCode::NotPermitted)
     );
 }
 

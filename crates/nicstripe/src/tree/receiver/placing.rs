@@ -156,7 +156,8 @@ pub(super) fn only_adds(leaf: &Leaf) -> FileError {
         io::ErrorKind::PermissionDenied,
         "this peer may only add files",
     );
-    leaf.error("replace", cause).with_code(FailCode::Refused)
+    leaf.error("replace", cause)
+        .with_code(FailCode::NotPermitted)
 }
 
 /// Returns the error for a file whose target is a device, FIFO or socket.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    file::{entries_of, inode_of, is_removed, most_directories},
+    file::{Barred, entries_of, inode_of, is_removed, most_directories},
     tree::anchor::{Base, BeneathRoot},
 };
 
@@ -275,9 +275,9 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 /// Returns the failure code of an error on a source. A missing source is `NotFound`; a file missing
 /// during the walk counts as changed.
 fn code_of_source(error: &io::Error) -> FailCode {
-    match error.kind() {
+    Barred::code_of(error).unwrap_or_else(|| match error.kind() {
         io::ErrorKind::NotFound => FailCode::NotFound,
         io::ErrorKind::PermissionDenied => FailCode::Refused,
         _ => FailCode::Io,
-    }
+    })
 }

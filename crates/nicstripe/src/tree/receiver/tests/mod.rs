@@ -367,7 +367,7 @@ fn a_peer_that_may_only_add_changes_nothing() {
         sending
             .failed
             .iter()
-            .all(|failure| failure.code == FailCode::Refused)
+            .all(|failure| failure.code == FailCode::NotPermitted)
     );
     assert_eq!(ground.meta("d").mode() & 0o7777, 0o711);
     for path in ["d/same", "d/differs", "d/surplus"] {
