@@ -762,6 +762,7 @@ impl Session {
             || links.probes.are_under_way()
             || self.paths.awaits();
         if is_excluded
+            && links.terms.is_automatic
             && !links.has_worked
             && !is_trying
             && links.pairing.plan(&self.paths.taken()).is_empty()

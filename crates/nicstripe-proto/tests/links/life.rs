@@ -164,7 +164,7 @@ impl Life {
 
     /// Checks that data move soon if the client knows a way.
     fn check_data(&mut self) {
-        let is_stuck = |life: &Self| life.world.given_up || life.world.ways().is_empty();
+        let is_stuck = |life: &Self| life.world.ways().is_empty();
         if is_stuck(self) {
             self.world.run_for(DATA_WITHIN);
             return;
@@ -180,7 +180,10 @@ impl Life {
 
     /// Checks the links once nothing has changed for long.
     fn check_settled(&self) {
-        if self.world.given_up || !self.world.is_automatic {
+        if self.world.given_up {
+            self.fail("given up");
+        }
+        if !self.world.is_automatic {
             return;
         }
         let links: BTreeSet<[usize; 2]> = self.world.links().map(|(_, ends)| ends).collect();
