@@ -360,7 +360,7 @@ fn whatever_happens_data_move_over_every_way_that_works() {
 fn range() -> (u64, u64) {
     let given = std::env::var("NICSTRIPE_LIVES").ok();
     let given = given.as_deref().and_then(|text| text.split_once('+'));
-    given.map_or((0, amount(2_000, 100_000)), |(first, count)| {
+    given.map_or((0, amount(100_000, 1_000_000)), |(first, count)| {
         (first.parse().unwrap(), count.parse().unwrap())
     })
 }
