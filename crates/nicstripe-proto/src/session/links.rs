@@ -330,9 +330,7 @@ impl Session {
         let (Some(links), Some(path)) = (&mut self.links, self.paths.get(id)) else {
             return false;
         };
-        if path.state() != PathState::Routing {
-            return false;
-        }
+        // The path itself may be connected, and wait for no route.
         let plan = path.plan().clone();
         let is_planned = plan.origin == Origin::Planned;
         if let Some(candidate) = plan

@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 mod life;
+mod planned;
 mod world;
