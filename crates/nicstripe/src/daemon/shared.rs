@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connections::Connections, exec::Executor, gate::Gate, inbox::Inbox, limits::Limits,
+    connections::Connections, executor::Executor, gate::Gate, inbox::Inbox, limits::Limits,
     refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, service::Service,
     trusted::Trusted,
 };
