@@ -11,6 +11,7 @@ mod bench;
 mod builder;
 mod connections;
 mod exec;
+mod executor;
 mod facts;
 mod gate;
 mod greeting;
@@ -35,7 +36,7 @@ mod watch;
 
 pub use self::{
     builder::DaemonBuilder,
-    exec::{Executor, PeerCommand, StartedCommand},
+    executor::{Executor, PeerCommand, StartedCommand},
     handle::DaemonHandle,
     limits::Limits,
     running::Daemon,

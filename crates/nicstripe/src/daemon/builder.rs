@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connections::Connections,
-    exec::Executor,
+    executor::Executor,
     gate::Gate,
     inbox::Inbox,
     limits::{self, Limits, descriptors},

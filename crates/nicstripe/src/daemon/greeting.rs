@@ -32,6 +32,7 @@ use crate::{
     file::{FairShares, FileError, Grant},
     links::{
         connect::{encoded, program, tune_stream},
+        peer_routes::PeerRoutes,
         plan::described,
     },
     report::error::seconds,
@@ -190,7 +191,12 @@ async fn greet(
         }
         _ => return Err(StreamEnd::Greeting("its first frame is not a hello".into())),
     };
-    let (handle, service, arriving) = match find_session(shared, &hello, key).await {
+    let Found {
+        handle,
+        routes,
+        arriving,
+        root,
+    } = match find_session(shared, &hello, key).await {
         Ok(found) => found,
         // Closed without an answer. A retry finds no daemon, or is rejected in the handshake.
         Err(NoSession::Ending) => return Ok(()),
@@ -206,7 +212,10 @@ async fn greet(
         padding: hello
             .padding
             .map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
-        root: hello.new.then(|| service.root_path()).flatten(),
+        root: hello
+            .new
+            .then(|| shared.roots.shown_path(root.as_deref()))
+            .flatten(),
         features: hello.new.then(|| offered(shared)),
         program: hello.new.then(program),
     };
@@ -220,7 +229,7 @@ async fn greet(
         cap: hello.cap_bps.map(BitRate),
         ..PathPlan::new(arrival, remote)
     };
-    service.routes.on_arrival(remote.ip(), &plan.interface);
+    routes.on_arrival(remote.ip(), &plan.interface);
     note_seen(
         shared,
         key,
@@ -305,7 +314,25 @@ async fn refuse(
     Ok(())
 }
 
-type FoundSession = (SessionHandle, Arc<Service>, Arriving);
+/// Session that a hello requests.
+struct Found {
+    handle: SessionHandle,
+    routes: Arc<PeerRoutes>,
+    arriving: Arriving,
+    /// The peer's own `root=`; `None` if it gets the daemon's.
+    root: Option<PathBuf>,
+}
+
+impl From<&Entry> for Found {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            handle: entry.handle.clone(),
+            routes: entry.routes.clone(),
+            arriving: entry.handle.await_connection(),
+            root: entry.rights.options().root.clone(),
+        }
+    }
+}
 
 /// Returns the session that a hello requests: a new one, or an existing one of the same key. Opens
 /// the directory of a new one first, which may take long.
@@ -313,7 +340,7 @@ async fn find_session(
     shared: &Arc<Shared>,
     hello: &Hello,
     key: PublicKey,
-) -> Result<FoundSession, NoSession> {
+) -> Result<Found, NoSession> {
     shared.trusted.refresh().await;
     let opened = match (hello.new, shared.trusted.peers()) {
         (true, Some(peers)) => {
@@ -340,7 +367,7 @@ fn session_of(
     hello: &Hello,
     key: PublicKey,
     opened: Option<OpenedRoot>,
-) -> Result<FoundSession, NoSession> {
+) -> Result<Found, NoSession> {
     if hello.version != VERSION {
         return Err(RefusalCode::Version.into());
     }
@@ -356,13 +383,7 @@ fn session_of(
     let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
     match sessions.get(&hello.session) {
         Some(entry) if entry.rights.key() == key => match entry.rights.loss(&peers) {
-            None => {
-                return Ok((
-                    entry.handle.clone(),
-                    entry.service.clone(),
-                    entry.handle.await_connection(),
-                ));
-            }
+            None => return Ok(entry.into()),
             Some(loss) => {
                 revoke(entry, loss);
                 return Err(RefusalCode::UnknownSession.into());
@@ -396,9 +417,10 @@ fn session_of(
         // Its line changed meanwhile. A retry finds the new one.
         _ => return Err(RefusalCode::UnknownSession.into()),
     };
-    let service = Arc::new(Service::new(shared, &rights, hello, served));
+    let service = Service::new(shared, &rights, hello, served);
+    let routes = service.routes.clone();
     let handle = Driver::start(DriverConfig {
-        service: Some(service.clone()),
+        service: Some(Arc::new(service)),
         host: rights.name(),
         session: SessionConfig {
             rate_limit: [
@@ -423,17 +445,15 @@ fn session_of(
     if !earlier.is_empty() {
         tokio::spawn(replace(earlier));
     }
-    let arriving = handle.await_connection();
-    sessions.insert(
-        hello.session,
-        Entry {
-            rights,
-            handle: handle.clone(),
-            service: service.clone(),
-            is_evicted: false,
-        },
-    );
-    Ok((handle, service, arriving))
+    let entry = Entry {
+        rights,
+        handle,
+        routes,
+        is_evicted: false,
+    };
+    let found = Found::from(&entry);
+    sessions.insert(hello.session, entry);
+    Ok(found)
 }
 
 /// Evicts a session of this key in favour of another key. Prefers one without a connection.

@@ -6,7 +6,8 @@
 use std::{
     collections::HashMap,
     io,
-    path::{Path, PathBuf},
+    os::unix::ffi::OsStringExt,
+    path::{self, Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_proto::FailCode;
+use nicstripe_proto::{FailCode, message::MAX_ROOT};
 use parking_lot::Mutex;
 
 use crate::{
@@ -79,6 +80,15 @@ impl Roots {
             Own::Path(path) => Some(path.clone()),
             Own::Given(_) => None,
         }
+    }
+
+    /// Returns the absolute path of what is served to a peer with this `root=`, as configured.
+    /// `None` if it was passed as a descriptor or is no directory, or if its path is too long for
+    /// the greeting.
+    pub(super) fn shown_path(&self, root: Option<&Path>) -> Option<Vec<u8>> {
+        let path = root.map(Path::to_owned).or_else(|| self.own_path())?;
+        let path = path::absolute(path).ok()?.into_os_string().into_vec();
+        (path.len() <= MAX_ROOT).then_some(path)
     }
 
     /// Returns what the daemon serves to a peer with this `root=`.

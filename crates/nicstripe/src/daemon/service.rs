@@ -6,11 +6,8 @@ use std::{
     ffi::OsStr,
     future::ready,
     io,
-    os::{
-        fd::OwnedFd,
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
-    path::{self, PathBuf},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -21,8 +18,8 @@ use nicstripe_proto::{
     journal::Timestamp,
     message::{
         AnswerKind, AskKind, BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected,
-        Get, GetTree, Hello, MAX_ROOT, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat, Put,
-        PutOptions, PutTree,
+        Get, GetTree, Hello, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat, Put, PutOptions,
+        PutTree,
     },
 };
 use parking_lot::Mutex;
@@ -64,8 +61,6 @@ pub(crate) struct Service {
     /// time.
     pub(super) resume_key: PublicKey,
     pub(super) served: Served,
-    /// The peer's own `root=`; `None` if it gets the daemon's.
-    root: Option<PathBuf>,
     pub(super) access: Access,
     pub(super) routes: Arc<PeerRoutes>,
     /// True if the peer may not run benchmarks.
@@ -111,7 +106,6 @@ impl Service {
             key: rights.key(),
             resume_key: shared.resume_as.unwrap_or(rights.key()),
             served: served.within(access),
-            root: options.root.clone(),
             access,
             routes: Arc::new(PeerRoutes::new(
                 rights.key(),
@@ -133,14 +127,6 @@ impl Service {
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: Mutex::default(),
         }
-    }
-
-    /// Returns the absolute path of the served directory, as configured. `None` if it was passed as
-    /// a descriptor or is no directory, or if its path is too long for the greeting.
-    pub(super) fn root_path(&self) -> Option<Vec<u8>> {
-        let path = self.root.clone().or_else(|| self.shared.roots.own_path())?;
-        let path = path::absolute(path).ok()?.into_os_string().into_vec();
-        (path.len() <= MAX_ROOT).then_some(path)
     }
 
     /// Returns a path of the served directory, which is valid as long as this service; `None` if

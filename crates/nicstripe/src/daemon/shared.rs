@@ -7,13 +7,15 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connections::Connections, exec::Executor, gate::Gate, inbox::Inbox, limits::Limits,
-    refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, service::Service,
-    trusted::Trusted,
+    connections::Connections, executor::Executor, gate::Gate, inbox::Inbox, limits::Limits,
+    refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
-    links::{peer_routes::RouteLimits, route_keeper::RouteKeeper},
+    links::{
+        peer_routes::{PeerRoutes, RouteLimits},
+        route_keeper::RouteKeeper,
+    },
     report::metrics::Meters,
     session::{ChunkShares, Command, SessionHandle},
     trust::{self, PublicKey},
@@ -72,7 +74,7 @@ pub(crate) struct Shared {
 pub(super) struct Entry {
     pub(super) rights: Rights,
     pub(super) handle: SessionHandle,
-    pub(super) service: Arc<Service>,
+    pub(super) routes: Arc<PeerRoutes>,
     /// True while the session is being evicted to admit another key; it no longer counts towards
     /// the session limits.
     pub(super) is_evicted: bool,

@@ -116,13 +116,13 @@ impl Watch {
 }
 
 async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
-    let services: Vec<_> = shared
+    let sessions: Vec<_> = shared
         .sessions
         .lock()
         .values()
-        .map(|entry| (entry.handle.clone(), entry.service.clone()))
+        .map(|entry| (entry.handle.clone(), entry.routes.clone()))
         .collect();
-    for (session, service) in services {
+    for (session, routes) in sessions {
         let _ = session
             .inputs
             .send(Input::Carrier {
@@ -131,7 +131,7 @@ async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
             })
             .await;
         if up {
-            service.routes.interface_up(index).await;
+            routes.interface_up(index).await;
         }
     }
 }
