@@ -130,7 +130,7 @@ impl Series {
     fn run(&mut self, round: u32, place: &Place, size: u64) {
         let Ok(runs) = &mut self.runs else { return };
         let Self { road, way, .. } = *self;
-        match Rig::build(place, road, way, size).and_then(|rig| road.run(&rig)) {
+        match Rig::build(place, road.dials(), way, size).and_then(|rig| road.run(&rig)) {
             Ok(measured) => {
                 eprintln!(
                     "{road} {way}, run {round}: {:.2} s",

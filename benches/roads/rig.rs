@@ -13,10 +13,7 @@ use nicstripe_testkit::{
     program,
 };
 
-use crate::{
-    road::{IPERF3_PORT, Road},
-    ssh::{self, Ssh},
-};
+use crate::ssh::{self, Ssh};
 
 /// Configuration in which a tool is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -58,7 +55,9 @@ pub(crate) struct Measured {
 }
 
 impl<'a> Rig<'a> {
-    pub(crate) fn build(place: &'a Place, road: Road, way: Way, size: u64) -> Result<Self> {
+    /// Builds the lab and starts the servers. The daemon permits host A to reach sshd and iperf3 if
+    /// `dials` is set.
+    pub(crate) fn build(place: &'a Place, dials: bool, way: Way, size: u64) -> Result<Self> {
         let cables = match way {
             Way::Alone => vec![LinkSpec::gigabit()],
             Way::Twice | Way::Road => vec![LinkSpec::gigabit(); 2],
@@ -68,7 +67,7 @@ impl<'a> Rig<'a> {
         place.clear(Host::B)?;
         let ssh = Ssh::start(&lab, place, way == Way::Road)?;
         let daemon = if way == Way::Road {
-            Some(serve(&lab, place, road.dials())?)
+            Some(serve(&lab, place, dials)?)
         } else {
             None
         };
@@ -249,6 +248,9 @@ fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     fs::write(&peers, lines.join("\n") + "\n")?;
     serve_in(lab, place)
 }
+
+/// TCP port of iperf3's server on host B.
+pub(crate) const IPERF3_PORT: u16 = 5201;
 
 /// Prefix of a public key in the list of trusted peers.
 const KEY: &str = "nicstripe-ed25519";

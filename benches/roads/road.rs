@@ -15,7 +15,7 @@ use nicstripe_testkit::{
 use serde_json::Value;
 
 use crate::{
-    rig::{Measured, Rig, Way},
+    rig::{IPERF3_PORT, Measured, Rig, Way},
     ssh::SSHD,
 };
 
@@ -359,5 +359,3 @@ pub(crate) const SOURCE: &str = "source";
 
 /// Name of the backup repository in host B's folder.
 const REPOSITORY: &str = "repository";
-
-pub(crate) const IPERF3_PORT: u16 = 5201;
