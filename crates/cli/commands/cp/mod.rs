@@ -21,6 +21,7 @@ mod globs;
 mod habits;
 mod listing;
 pub(crate) mod lists;
+mod local_target;
 mod lookup;
 mod outlet;
 mod plan;
@@ -107,7 +108,7 @@ impl Cp {
         self.links.check()?;
         check_here(&plan, &self.tree)?;
         if !self.tree.dry_run {
-            plan.kind = outlet::follow_target(plan.kind)?;
+            plan.kind = local_target::follow(plan.kind)?;
         }
         let tree = tree_options(self)?;
         let keeper = self.session.keeper()?;
@@ -199,7 +200,7 @@ impl Cp {
             plan.place = place;
             plan.kind = match self.tree.dry_run {
                 true => kind,
-                false => outlet::follow_target(kind)?,
+                false => local_target::follow(kind)?,
             };
         }
         Ok(())
