@@ -7,7 +7,7 @@ use nicstripe::{Client, Tunnel, trust::DialTarget};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
 use crate::{
-    connect::{arguments::ConnectArgs, place::Place, setup::Needs},
+    connect::{connect_arguments::ConnectArgs, place::Place, setup::Needs},
     failure::{Failure, Fault, exit::Exit},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},

@@ -9,7 +9,11 @@ use nicstripe::{
 
 use crate::{
     commands::doctor::quote,
-    connect::{arguments::LinkArgs, place::Place, setup::Needs},
+    connect::{
+        arguments::LinkArgs,
+        place::Place,
+        setup::{Needs, connect_without_routes},
+    },
     failure::Failure,
     output::{
         json::{Object, hinted_outcome, link_ends, link_state, print_document},
@@ -73,7 +77,7 @@ impl Links {
     }
 
     async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
-        let connected = self.links.connect(place, &Needs::default()).await?;
+        let connected = connect_without_routes(place, &self.links, &Needs::default()).await?;
         let peer = connected.client.peer().await?;
         let survey = connected.client.links().await?;
         connected.close().await;

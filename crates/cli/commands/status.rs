@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    connect::{arguments::ConnectArgs, place::Place, setup::Needs},
+    connect::{connect_arguments::ConnectArgs, place::Place, setup::Needs},
     failure::{Failure, Fault, exit::Exit},
     output::{
         json::{Object, hinted_outcome, link_ends, link_state, print_document, seconds},

@@ -2,6 +2,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod by_code;
+pub(crate) mod connect_arguments;
 pub(crate) mod globs;
 pub(crate) mod host;
 pub(crate) mod invitation;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe::{
-    CancellationToken, Client, ClientBuilder, Error, Event, LinkState, SurveyedLink,
+    CancellationToken, Client, ClientBuilder, Error, Event, LinkState, RoutePolicy, SurveyedLink,
     bootstrap::{Introduction, Wishes},
     trust::{AddressBook, DialTarget, Identity, ListenTarget, Peers, Sightings},
 };
@@ -146,6 +146,16 @@ pub(crate) async fn connect(
         }
     };
     through_ssh(place, links, needs, adapt, tell).await
+}
+
+/// Connects to a peer for a question that needs no host routes.
+pub(crate) async fn connect_without_routes(
+    place: &Place,
+    links: &LinkArgs,
+    needs: &Needs<'_>,
+) -> Result<Connected, Failure> {
+    let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
+    connect(place, links, needs, adapt, say).await
 }
 
 async fn through_ssh(

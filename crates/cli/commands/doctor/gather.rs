@@ -14,7 +14,10 @@ use nicstripe_link::facts::{Facts, Recorded};
 
 use super::Doctor;
 use crate::{
-    connect::{place::Place, setup::Needs},
+    connect::{
+        place::Place,
+        setup::{Needs, connect_without_routes},
+    },
     failure::Failure,
     output::{json::micros, terminal::Terminal},
     process::runtime,
@@ -51,7 +54,7 @@ fn alone() -> Case {
 }
 
 async fn with_peer(doctor: &Doctor, place: &Place, terminal: &Terminal) -> Result<Case, Failure> {
-    let connected = doctor.links.connect(place, &Needs::default()).await?;
+    let connected = connect_without_routes(place, &doctor.links, &Needs::default()).await?;
     let examined = examined(doctor, place, &connected.client, terminal).await;
     connected.close().await;
     examined

@@ -13,7 +13,7 @@ use clap::{ArgAction, Args};
 use nicstripe::{Client, Error, FailCode, trust::ExecRule};
 
 use crate::{
-    connect::{arguments::ConnectArgs, place::Place, setup::Needs},
+    connect::{connect_arguments::ConnectArgs, place::Place, setup::Needs},
     failure::{CommandError, Failure, exit::Exit, hint::to_allow},
     output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use self::{from_here::FromHere, from_peer::FromPeer, spec::Spec};
 use crate::{
     connect::{
-        arguments::ConnectArgs,
+        connect_arguments::ConnectArgs,
         place::Place,
         setup::{Connected, Needs},
     },

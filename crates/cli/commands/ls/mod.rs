@@ -24,7 +24,7 @@ use crate::{
     connect::{
         arguments::LinkArgs,
         location::Remote,
-        setup::{Connected, Needs},
+        setup::{Connected, Needs, connect_without_routes},
     },
     failure::{CommandError, Failure, exit::Exit},
     output::{logging, terminal::Terminal},
@@ -128,7 +128,7 @@ impl Ls {
             paths: &group.paths,
             ..Needs::default()
         };
-        let connected = self.links.connect(&group.place, &needs).await?;
+        let connected = connect_without_routes(&group.place, &self.links, &needs).await?;
         let result = self.list_connected(&connected, group, show, failed).await;
         connected.close().await;
         result

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use crate::{
     connect::{
-        arguments::ConnectArgs,
+        connect_arguments::ConnectArgs,
         location::{Location, Remote},
         setup::Connected,
     },
