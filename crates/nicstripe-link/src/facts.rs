@@ -17,6 +17,7 @@ mod bus;
 mod disks;
 mod files;
 mod host;
+mod host_files;
 mod interface;
 mod interrupts;
 mod kernel;
@@ -122,7 +123,7 @@ impl Facts {
 /// Runs all parsers of texts on one text, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
-    host::parse(text);
+    host_files::parse(text);
     processors::parse(text);
     kernel::parse(text);
     bus::parse(text);
