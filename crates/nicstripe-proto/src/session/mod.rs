@@ -19,6 +19,7 @@ mod exchange;
 mod links;
 mod messages;
 mod paths;
+mod planning;
 mod request;
 mod requests;
 mod round_robin;
@@ -30,7 +31,8 @@ pub use self::{
     config::SessionConfig,
     error::PathError,
     event::{Event, Incoming, Transmit},
-    links::{FIRST_PATH, LinkTerms, LinksView, MOST_STREAMS, PathView, Routed, TooManyPaths},
+    links::{LinkTerms, MOST_STREAMS},
+    planning::{FIRST_PATH, LinksView, PathView, Routed, TooManyPaths},
     request::Request,
     state::Session,
     transfers::{Acceptance, Offering},
