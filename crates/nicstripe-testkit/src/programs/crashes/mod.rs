@@ -7,6 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 pub mod calls;
 pub mod case;
+mod copies;
 pub mod field;
 pub mod kills;
 pub mod random;
