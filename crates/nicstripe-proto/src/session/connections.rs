@@ -166,28 +166,35 @@ impl Session {
             }
             self.on_path_lost(id, was_connected.then_some(loss), now);
             self.on_link_lost(id, was_connected, obstacle, now);
+            if is_only && was_connected {
+                // Until one of them connects, nothing moves.
+                self.retry_at_once(|path, _| path != id, now);
+            }
+        }
+    }
+
+    /// Tries the paths that wait for their next attempt now.
+    fn retry_at_once(&mut self, is_meant: impl Fn(PathId, &Path) -> bool, now: Instant) {
+        let waits = |path: &Path| matches!(path.state(), PathState::Failed { retry_at: Some(_) });
+        for id in self.paths.ids(waits) {
+            if let Some(path) = self.paths.get_mut(id).filter(|path| is_meant(id, path)) {
+                path.on_retry(now);
+                self.events.push_back(Event::Connect(id));
+            }
         }
     }
 
     /// Records that an interface of this machine has lost or regained its carrier.
     pub fn handle_carrier(&mut self, interface: &str, up: bool, now: Instant) {
-        if !up {
-            self.on_carrier_lost(interface, now);
+        let is_on_it = |path: &Path| path.plan().interface == interface;
+        if up {
+            return self.retry_at_once(|_, path| is_on_it(path), now);
         }
-        let is_on_it = |path: &Path| path.plan().interface == interface && !path.is_retired();
-        for id in self.paths.ids(is_on_it) {
-            let state = self.paths.get(id).map(Path::state);
-            match state {
-                Some(PathState::Failed { .. }) if up && self.role == Role::Client => {
-                    self.paths.get_mut(id).map(|path| path.on_retry(now));
-                    self.events.push_back(Event::Connect(id));
-                }
-                Some(state) if !up && state.is_connected() => {
-                    self.events.push_back(Event::Disconnect(id));
-                    self.handle_path_lost(id, PathLoss::CarrierLost, now);
-                }
-                _ => {}
-            }
+        self.on_carrier_lost(interface, now);
+        let is_lost = |path: &Path| is_on_it(path) && path.state().is_connected();
+        for id in self.paths.ids(is_lost) {
+            self.events.push_back(Event::Disconnect(id));
+            self.handle_path_lost(id, PathLoss::CarrierLost, now);
         }
     }
 
