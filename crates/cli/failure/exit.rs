@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use nicstripe::{Error, FailCode, TargetRefusal};
+use nicstripe::Error;
 
 use crate::output::screen;
 
@@ -48,50 +48,24 @@ impl Exit {
         self as u8
     }
 
-    pub(super) fn of_error(error: &Error) -> Self {
-        if let Some(code) = error.fail_code() {
-            return Self::of_fail_code(code);
-        }
-        match error {
-            Error::Name(_) => Self::Usage,
-            Error::Pipe(error) | Error::Reconnect { source: error, .. } => Self::of_error(error),
-            Error::UntrustedPeer { .. }
-            | Error::Untrusted { .. }
-            | Error::Refused { .. }
-            | Error::Full { .. } => Self::Refused,
-            Error::Resolve { .. } | Error::Connect { .. } | Error::Unreachable(_) => Self::NoLink,
-            Error::Link { .. } | Error::NoInterface { .. } => Self::NoLink,
-            Error::Target {
-                code: TargetRefusal::NotAllowed,
-                ..
-            }
-            | Error::Listen {
-                code: TargetRefusal::NotAllowed,
-                ..
-            } => Self::Refused,
-            Error::Protocol { .. } | Error::Version { .. } | Error::Unsupported { .. } => {
-                Self::Protocol
-            }
-            Error::Abandoned { .. } | Error::Stalled { .. } => Self::TimedOut,
-            Error::Cancelled { .. } => Self::Interrupted,
-            _ => Self::Failed,
-        }
-    }
+    /// Every exit code of an error of the library.
+    const OF_LIBRARY: [Self; 10] = [
+        Self::Failed,
+        Self::Usage,
+        Self::Refused,
+        Self::NoLink,
+        Self::Files,
+        Self::Protocol,
+        Self::SourceChanged,
+        Self::TimedOut,
+        Self::Digest,
+        Self::Interrupted,
+    ];
 
-    fn of_fail_code(code: FailCode) -> Self {
-        match code {
-            FailCode::Refused | FailCode::NotPermitted | FailCode::Busy => Self::Refused,
-            FailCode::NotFound
-            | FailCode::Exists
-            | FailCode::Io
-            | FailCode::NoSpace
-            | FailCode::NotAFile => Self::Files,
-            FailCode::SourceChanged => Self::SourceChanged,
-            FailCode::Digest => Self::Digest,
-            FailCode::Protocol => Self::Protocol,
-            // The peer cancelled it, not the local caller, or the code is unknown.
-            _ => Self::Failed,
-        }
+    pub(super) fn of_error(error: &Error) -> Self {
+        let is_its = |exit: &Self| exit.code() == error.exit_code();
+        let found = Self::OF_LIBRARY.into_iter().find(is_its);
+        found.unwrap_or(Self::Failed)
     }
 
     /// Returns the exit code of a configuration error: a file error for a file that cannot be read,
@@ -133,12 +107,9 @@ impl From<Exit> for ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, time::Duration};
+    use std::io;
 
-    use nicstripe::{
-        Digest, Name,
-        trust::{PeersError, PublicKey},
-    };
+    use nicstripe::{FailCode, Name, trust::PeersError};
 
     use super::*;
     use crate::{
@@ -150,127 +121,26 @@ mod tests {
         io::Error::from(io::ErrorKind::Other)
     }
 
-    fn code(error: Error) -> u8 {
-        Failure::from(error).exit().code()
-    }
-
     #[test]
-    fn every_error_of_the_library_has_its_code() {
-        let host = || "nas".to_owned();
-        let why = || "because".to_owned();
-        let key = PublicKey::from_bytes([7; 32]).unwrap();
-        let address = "10.0.0.1:7747".parse().unwrap();
-        let digest = Digest([1; 32]);
-        let link = || Error::Link {
-            link: "eth1".into(),
-            why: why(),
-        };
-        let abandoned = || Error::Abandoned {
-            host: host(),
-            waited: Duration::from_secs(600),
-        };
-        let target = |code| Error::Target {
-            host: host(),
-            target: why(),
-            code,
-            why: why(),
-        };
-        let no_link = vec![
-            Error::Resolve {
-                host: host(),
-                source: io_error(),
-            },
-            link(),
-            Error::NoInterface { why: "because" },
-            Error::Connect {
-                address,
-                source: io_error(),
-            },
-            Error::Reconnect {
-                host: host(),
-                source: Box::new(link()),
-            },
-        ];
-        let refused = vec![
-            Error::UntrustedPeer { host: host(), key },
-            Error::Untrusted {
-                host: host(),
-                ours: key,
-            },
-            target(TargetRefusal::NotAllowed),
-            Error::Refused {
-                host: host(),
-                why: why(),
-            },
-            Error::Full {
-                host: host(),
-                most: Some(64),
-            },
-        ];
-        let others = vec![
-            target(TargetRefusal::Unreachable),
-            Error::System {
-                what: "open a socket",
-                source: io_error(),
-            },
-            Error::Ended {
-                host: host(),
-                why: why(),
-            },
-        ];
-        let protocol = Error::Protocol {
-            address,
-            why: why(),
-        };
-        let damaged = Error::Digest {
-            sent: digest,
-            received: digest,
-        };
-        for (expected, errors) in [
-            (1, others),
-            (2, vec![Error::Name(Name::parse(b"..").unwrap_err())]),
-            (5, refused),
-            (10, no_link),
-            (12, vec![protocol]),
-            (30, vec![abandoned(), Error::Pipe(Box::new(abandoned()))]),
-            (40, vec![damaged]),
-            (130, vec![Error::Cancelled { resumable: true }]),
+    fn errors_of_the_library_keep_the_exit_code_of_its_table() {
+        for code in [
+            FailCode::Refused,
+            FailCode::Io,
+            FailCode::SourceChanged,
+            FailCode::Digest,
+            FailCode::Protocol,
+            FailCode::Cancelled,
         ] {
-            for error in errors {
-                let text = error.to_string();
-                assert_eq!(code(error), expected, "{text}");
-            }
+            let error = file_error(code, io::ErrorKind::Other);
+            let expected = error.exit_code();
+            assert_eq!(Failure::from(error).exit().code(), expected, "{code:?}");
         }
-    }
-
-    #[test]
-    fn a_failure_at_a_file_has_the_same_code_at_either_end() {
-        for (fail_code, expected) in [
-            (FailCode::Refused, 5),
-            (FailCode::NotPermitted, 5),
-            (FailCode::Busy, 5),
-            (FailCode::NotFound, 11),
-            (FailCode::Exists, 11),
-            (FailCode::Io, 11),
-            (FailCode::NoSpace, 11),
-            (FailCode::NotAFile, 11),
-            (FailCode::SourceChanged, 24),
-            (FailCode::Digest, 40),
-            (FailCode::Protocol, 12),
-            (FailCode::Cancelled, 1),
+        for (expected, error) in [
+            (2, Error::Name(Name::parse(b"..").unwrap_err())),
+            (10, Error::NoInterface { why: "because" }),
+            (130, Error::Cancelled { resumable: true }),
         ] {
-            assert_eq!(
-                code(file_error(fail_code, io::ErrorKind::Other)),
-                expected,
-                "{fail_code:?} here"
-            );
-            let there = Error::Peer {
-                host: "nas".into(),
-                code: fail_code,
-                text: "no".into(),
-                resumable: false,
-            };
-            assert_eq!(code(there), expected, "{fail_code:?} there");
+            assert_eq!(Failure::from(error).exit().code(), expected);
         }
     }
 

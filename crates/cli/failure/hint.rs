@@ -128,7 +128,7 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             Some(format!("free space there, then run the same command again: {}", invocation.typed()))
         }
         error => {
-            error.fail_code().and_then(|code| of_fail_code(code, error, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
+            error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
         }
     }
 }
@@ -233,12 +233,9 @@ fn trust_us(ours: &PublicKey) -> String {
 
 /// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
 /// needs none; the caller may then hint that a rerun resumes.
-fn of_fail_code(code: FailCode, error: &Error, invocation: &Invocation) -> Option<String> {
+fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     Some(match code {
-        FailCode::NotAFile
-            if !invocation.is_recursive()
-                && !nicstripe::chain(error).contains("cannot replace") =>
-        {
+        FailCode::NotAFile if !invocation.is_recursive() => {
             format!("if it is a directory: {}", invocation.with_flag("-r"))
         }
         FailCode::Busy => "wait for the other copy, or stop it".to_owned(),

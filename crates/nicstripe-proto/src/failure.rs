@@ -44,6 +44,9 @@ pub enum FailCode {
     /// The rights that the peer grants do not permit the request. Granting one would.
     #[n(11)]
     NotPermitted,
+    /// Something that is no regular file has the target's name, and nothing replaces it.
+    #[n(12)]
+    Occupied,
 }
 
 impl FailCode {
@@ -62,6 +65,7 @@ impl FailCode {
             Self::Protocol => "protocol",
             Self::NotAFile => "not_a_file",
             Self::NotPermitted => "not_permitted",
+            Self::Occupied => "occupied",
         }
     }
 }

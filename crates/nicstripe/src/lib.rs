@@ -128,7 +128,7 @@
 //!
 //! # Errors and retries
 //!
-//! Every call returns [`Error`]; its variants are split by who must act. [`Error::is_retryable`]
+//! Every call returns [`Error`]. [`Error::actor`] names who must act, [`Error::is_retryable`]
 //! returns true if the same call may succeed later without any change. [`Error::is_not_found`] and
 //! [`Error::fail_code`] identify permanent failures. The loss of a link is no error while another
 //! link is up, or if it returns within [`ClientBuilder::patience`]. Copies of files and trees wait
@@ -313,6 +313,7 @@ pub use self::{
         KernelView, Limit, LinkReport, Report, UnusedInterface,
         error::{
             Error,
+            actor::Actor,
             unreachable::{Attempt, CableSearch, Unreachable},
         },
         event::{Awaited, Event, LinkName, LinkProgress, LinkState, Progress},

@@ -225,7 +225,7 @@ async fn a_tree_replaces_neither_the_name_nor_the_content_of_a_device() {
         .await
         .unwrap();
     let failed = report.tree.unwrap().failures;
-    assert_eq!(failed[0].code, FailCode::NotAFile, "{failed:?}");
+    assert_eq!(failed[0].code, FailCode::Occupied, "{failed:?}");
     let found = served.path("tree/sda").symlink_metadata().unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::rdev(&found), number);
     assert!(std::fs::read(&disk).unwrap() == vec![7; SIZE + (8 << 20)]);

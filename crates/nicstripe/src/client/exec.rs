@@ -1,7 +1,5 @@
 //! Commands that a client runs at the daemon.
 
-use std::io;
-
 use nicstripe_proto::{
     FailCode, TransferId,
     message::{Exec, ExitStatus, Feature, Word},
@@ -172,11 +170,8 @@ impl Drop for Running {
 }
 
 fn invalid() -> Error {
-    let cause = io::Error::other(
-        "expected a program and arguments without NUL, 4096 words and 64 KB at most",
-    );
-    let error = FileError::new("run", "the command", cause);
-    error.with_code(FailCode::Refused).into()
+    let why = "expected a program and arguments without NUL, 4096 words and 64 KB at most";
+    FileError::refused("run", "the command", why).into()
 }
 
 /// Room for the batch of a status.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode, Name,
+    Name,
     message::{EntryRef, MOST_SOURCES, TreeSource as RequestedSource},
     name::escaped,
 };
@@ -101,10 +101,8 @@ impl TreeDownload {
     fn sink(&self, attempt: Attempt<'_>) -> Result<TreeSink, Error> {
         let count = self.sources.len();
         if count == 0 || count > MOST_SOURCES {
-            let cause = io::Error::other(format!("{count} sources, expected 1 to {MOST_SOURCES}"));
-            return Err(FileError::new("ask for", "these", cause)
-                .with_code(FailCode::Refused)
-                .into());
+            let why = format!("{count} sources, expected 1 to {MOST_SOURCES}");
+            return Err(FileError::refused("ask for", "these", why).into());
         }
         let sources = self.sources.iter().map(|(name, content)| RequestedSource {
             name: name.clone(),

@@ -4,7 +4,10 @@ use std::io;
 
 use nicstripe_proto::{FailCode, tree::Reason};
 
-/// Failure of an operation on a file, a directory or an object of a storage.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Failure of an operation at this machine that a transfer or a request needs: on a file, a
+/// directory or an object of a storage, on a tree, or of a command. The code tells who must act.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} \"{name}\"")]
 pub struct FileError {
@@ -44,6 +47,24 @@ impl FileError {
     pub(crate) fn not_permitted(operation: &'static str, name: impl ToString, why: &str) -> Self {
         let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
         Self::new(operation, name, source).with_code(FailCode::NotPermitted)
+    }
+
+    /// Creates the error of an operation that this machine refuses for another reason.
+    pub(crate) fn refused(
+        operation: &'static str,
+        name: impl ToString,
+        why: impl Into<Cause>,
+    ) -> Self {
+        Self::new(operation, name, io::Error::other(why)).with_code(FailCode::Refused)
+    }
+
+    /// Creates the error of an operation that contradicts the protocol.
+    pub(crate) fn violated(
+        operation: &'static str,
+        name: impl ToString,
+        why: impl Into<Cause>,
+    ) -> Self {
+        Self::new(operation, name, io::Error::other(why)).with_code(FailCode::Protocol)
     }
 
     /// Returns the error with its code replaced by `code`.

@@ -375,7 +375,7 @@ fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64),
     };
     let rest = size.checked_sub(range.offset).ok_or_else(|| {
         let why = format!("requested range starts at {} of {size} bytes", range.offset);
-        FileError::new("send", name, io::Error::other(why)).with_code(FailCode::Refused)
+        FileError::refused("send", name, why)
     })?;
     Ok((range.offset, range.len.min(rest)))
 }
@@ -384,8 +384,8 @@ fn check_size(size: u64, name: &str) -> Result<(), FileError> {
     if size < MOST_SIZE {
         return Ok(());
     }
-    let error = io::Error::other(format!("{size} bytes exceed the limit of {MOST_SIZE}"));
-    Err(FileError::new("send", name, error).with_code(FailCode::Refused))
+    let why = format!("{size} bytes exceed the limit of {MOST_SIZE}");
+    Err(FileError::refused("send", name, why))
 }
 
 /// Returns the identity of a block device, by its device number: the times of its node do not

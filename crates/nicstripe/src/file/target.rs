@@ -474,7 +474,7 @@ fn refuse_existing(request: &TargetRequest) -> Result<Option<FileType>, FileErro
     };
     let code = match kind {
         FileType::RegularFile | FileType::Symlink | FileType::BlockDevice => FailCode::Exists,
-        _ => FailCode::NotAFile,
+        _ => FailCode::Occupied,
     };
     let cause = io::Error::new(io::ErrorKind::AlreadyExists, why);
     Err(request.error("replace")(cause).with_code(code))

@@ -1,5 +1,6 @@
-//! Errors of transfers and their setup, grouped by who must act.
+//! Errors of transfers and their setup.
 
+pub(crate) mod actor;
 pub(crate) mod unreachable;
 
 use std::{io, net::SocketAddr, time::Duration};
@@ -385,7 +386,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.fail_code() {
             Some(FailCode::NotFound) => io::ErrorKind::NotFound,
-            Some(FailCode::Exists) => io::ErrorKind::AlreadyExists,
+            Some(FailCode::Exists | FailCode::Occupied) => io::ErrorKind::AlreadyExists,
             Some(FailCode::Refused | FailCode::NotPermitted) => io::ErrorKind::PermissionDenied,
             Some(FailCode::NoSpace) => io::ErrorKind::StorageFull,
             Some(FailCode::Busy) => io::ErrorKind::ResourceBusy,

@@ -24,6 +24,8 @@ use crate::{
 /// - [`Exists`](nicstripe_proto::FailCode::Exists) if it must not be replaced
 /// - [`NotAFile`](nicstripe_proto::FailCode::NotAFile) if it is a directory where a file is needed,
 ///   or the reverse
+/// - [`Occupied`](nicstripe_proto::FailCode::Occupied) if a directory has the name of a file to
+///   write
 ///
 /// The daemon checks a peer's rights before it calls the storage.
 ///

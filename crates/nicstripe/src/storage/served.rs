@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use nicstripe_proto::{FailCode, Name, Offer, message::PutOptions};
+use nicstripe_proto::{Name, Offer, message::PutOptions};
 
 use super::{
     backend::{Kind, Storage},
@@ -150,9 +150,5 @@ impl Served {
 }
 
 fn no_directory(what: &'static str, name: &dyn std::fmt::Display) -> FileError {
-    let why = io::Error::new(
-        io::ErrorKind::Unsupported,
-        "this daemon's storage has no directories",
-    );
-    FileError::new(what, name, why).with_code(FailCode::Refused)
+    FileError::refused(what, name, "this daemon's storage has no directories")
 }

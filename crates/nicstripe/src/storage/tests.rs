@@ -278,7 +278,7 @@ fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
     );
     assert_eq!(
         code(storage.rename(&name("other"), &name("dir/sub"), true)),
-        Some(FailCode::NotAFile)
+        Some(FailCode::Occupied)
     );
     assert_eq!(
         code(storage.rename(&name("other"), &name("no/where"), true)),

@@ -1,9 +1,9 @@
 //! Exclude filters of a tree copy, in the syntax of gitignore(5).
 
-use std::{io, path::Path};
+use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use nicstripe_proto::{FailCode, name::escaped};
+use nicstripe_proto::name::escaped;
 
 use crate::file::FileError;
 
@@ -69,13 +69,15 @@ const MOST_BRACES: usize = 64;
 
 fn refused(pattern: &str, error: impl ToString) -> FileError {
     // The message repeats the pattern, which may come from a peer and goes into logs.
-    let why = io::Error::other(escaped(error.to_string().as_bytes()));
-    FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
+    let why = escaped(error.to_string().as_bytes());
+    FileError::refused("use the filter", escaped(pattern.as_bytes()), why)
 }
 
 #[cfg(test)]
 mod tests {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    use nicstripe_proto::FailCode;
 
     use super::*;
 

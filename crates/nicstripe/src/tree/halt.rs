@@ -24,10 +24,7 @@ pub(super) use breach;
 impl Halt {
     /// Creates the error for a protocol violation by the peer, a sender.
     pub(super) fn protocol(what: impl Into<String>) -> Self {
-        Self::Failed(
-            FileError::new("receive", "the tree", io::Error::other(what.into()))
-                .with_code(FailCode::Protocol),
-        )
+        Self::Failed(FileError::violated("receive", "the tree", what.into()))
     }
 
     /// Returns [`Halt::Stopped`] if a call found the channel closed (`is_open` is false).

@@ -427,8 +427,7 @@ fn short(text: &str) -> String {
 const MOST_REASON: usize = 256;
 
 fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Halt {
-    let error = io::Error::other(error);
-    Halt::Failed(FileError::new("send", "the tree", error).with_code(FailCode::Protocol))
+    Halt::Failed(FileError::violated("send", "the tree", error))
 }
 
 #[cfg(test)]

@@ -274,9 +274,7 @@ impl Driver {
             self.session
                 .handle_chunk_unwritten(path, transfer, header.chunk);
         }
-        if running.kind.tree().is_some() {
-            self.fail_parts(transfer);
-        }
+        self.fail_parts(transfer);
         let unfinished = running.kind.target().filter(|_| result.is_err()).cloned();
         let (session, connections) = (&self.session, &self.connections);
         let left = running.end(result, |tally| tally.closed(connections, session));
@@ -297,7 +295,8 @@ impl Driver {
         }
     }
 
-    /// Fails the standalone files that are still being transferred when their tree ends.
+    /// Fails the standalone files that are still being transferred when their tree ends. No other
+    /// transfer has any.
     fn fail_parts(&mut self, tree: TransferId) {
         for part in self.running.parts_of(tree) {
             let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended"))

@@ -1,9 +1,10 @@
 //! Kinds of transfers: one file for each.
 //!
-//! The session moves chunks through the trait [`Kind`] and cannot see which kind it is. A sender is
-//! either read at any offset, like a [`file`], or streams its chunks through a [`retransmit`]
-//! buffer. A receiver is either a target that is written at any offset, or takes its chunks in
-//! order, like a [`stream`].
+//! The session moves chunks through the trait [`Kind`]. It never asks which kind a transfer is, but
+//! for its shape: a sender is either read at any offset, like a [`file`], or streams its chunks
+//! through a [`retransmit`] buffer; a receiver is either a target that is written at any offset, or
+//! takes its chunks in order, like a [`stream`]. And for its place in a [`tree`]: the thread of the
+//! tree, or the entry that an [`entry`]'s file is.
 
 pub(crate) mod entry;
 pub(crate) mod exec;
@@ -18,7 +19,7 @@ pub(crate) mod tunnel;
 use std::{fmt, io, sync::Arc};
 
 use nicstripe_proto::{
-    Acceptance, ChunkSize, FailCode, Name, Offer, Session, SourceIdentity, Subtree, TransferId,
+    Acceptance, ChunkSize, Name, Offer, Session, SourceIdentity, Subtree, TransferId,
     message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
     tree::TreeMessage,
 };
@@ -230,9 +231,8 @@ fn check_batches(offer: &Offer, expected: bool) -> Result<(), Error> {
 }
 
 fn another_kind() -> Error {
-    let cause = io::Error::other("peer offered another kind than requested");
-    let error = FileError::new("receive", "the requested file", cause);
-    error.with_code(FailCode::Protocol).into()
+    let why = "peer offered another kind than requested";
+    FileError::violated("receive", "the requested file", why).into()
 }
 
 /// Returns the error of a thread that does not start.

@@ -1,10 +1,10 @@
 //! Trees: batches of records between the threads of sender and receiver, and the threads' channels
 //! to the session.
 
-use std::{io, sync::mpsc as threads};
+use std::sync::mpsc as threads;
 
 use nicstripe_proto::{
-    Acceptance, FailCode, Name, Offer, TransferId,
+    Acceptance, Name, Offer, TransferId,
     message::{GetTree, PutTree, TreeSource as RequestedSource, WalkRules},
     tree::{EntryId, Reason, TreeMessage, TreeRules},
 };
@@ -256,13 +256,12 @@ impl Drop for TreeSink {
 }
 
 fn flooded() -> FileError {
-    let cause = io::Error::other("peer sent more messages than the limit");
-    FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
+    let why = "peer sent more messages than the limit";
+    FileError::violated("send", "the tree", why)
 }
 
 pub(crate) fn no_tree() -> FileError {
-    let cause = io::Error::other("its tree is not in progress");
-    FileError::new("copy", "an entry", cause).with_code(FailCode::Protocol)
+    FileError::violated("copy", "an entry", "its tree is not in progress")
 }
 
 /// Channel from a tree's thread to its session and to the transfer's owner. `end` is the state of

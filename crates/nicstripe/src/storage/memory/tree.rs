@@ -78,7 +78,7 @@ impl Tree {
     /// replaced, is a directory, or its directory does not exist.
     pub(super) fn check_free(&self, name: &Name, replace: bool) -> Result<(), FileError> {
         match self.find(name) {
-            Some(Node::Dir(_)) => Err(not_a_file("replace", name)),
+            Some(Node::Dir(_)) => Err(not_a_file("replace", name).with_code(FailCode::Occupied)),
             Some(Node::File(_)) if !replace => Err(exists("replace", name)),
             Some(Node::File(_)) => Ok(()),
             None => self
@@ -170,8 +170,8 @@ impl Tree {
             .all(|(to, from)| to == from)
             && to.components().len() > from.components().len();
         if is_dir && is_beneath {
-            let why = io::Error::other("the new name is inside it");
-            return Err(FileError::new("rename", from, why).with_code(FailCode::Refused));
+            let why = "the new name is inside it";
+            return Err(FileError::refused("rename", from, why));
         }
         let node = self
             .parent_mut(from)

@@ -419,9 +419,8 @@ impl Files {
             ..
         }) = self.incoming.get(&id)
         else {
-            let why = io::Error::other(format!("entry {id} is not a requested standalone file"));
-            let error = FileError::new("receive", "a file", why).with_code(FailCode::Protocol);
-            return answer(Err(error));
+            let why = format!("entry {id} is not a requested standalone file");
+            return answer(Err(FileError::violated("receive", "a file", why)));
         };
         let leaf = leaf.clone();
         // The sender may allow a changed file: its current modification time belongs to the

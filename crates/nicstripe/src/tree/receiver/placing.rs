@@ -163,7 +163,7 @@ pub(super) fn only_adds(leaf: &Leaf) -> FileError {
 /// Returns the error for a file whose target is a device, FIFO or socket.
 pub(super) fn only_files(leaf: &Leaf) -> FileError {
     let cause = io::Error::other("it is a device, FIFO or socket");
-    leaf.error("replace", cause).with_code(FailCode::NotAFile)
+    leaf.error("replace", cause).with_code(FailCode::Occupied)
 }
 
 /// Creates a link or node with `make` under the name `hidden` and renames it to `name`. Replaces an

@@ -184,8 +184,7 @@ impl Sender {
         }) = self.ledger.announced(id)
         else {
             let why = format!("peer requested entry {id}, which is not a standalone file");
-            let error = FileError::new("send", "the tree", io::Error::other(why));
-            answer(Err(error.with_code(FailCode::Protocol)));
+            answer(Err(FileError::violated("send", "the tree", why)));
             return Ok(());
         };
         let options = ReadOptions {
