@@ -310,7 +310,7 @@ pub use self::{
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
     },
     report::{
-        KernelView, Limit, LinkReport, Report, UnusedInterface,
+        KernelView, Limit, LinkReport, Report,
         error::{
             Error,
             unreachable::{Attempt, CableSearch, Unreachable},
@@ -320,7 +320,7 @@ pub use self::{
             Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
             RunningTransfer, TransferDirection,
         },
-        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
+        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink, UnusedInterface},
     },
     text::chain,
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
