@@ -310,7 +310,7 @@ pub use self::{
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
     },
     report::{
-        KernelView, Limit, LinkReport, Report, UnusedInterface,
+        KernelView, Limit, LinkReport, Report,
         error::{
             Error,
             actor::Actor,
@@ -321,7 +321,7 @@ pub use self::{
             Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
             RunningTransfer, TransferDirection,
         },
-        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
+        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink, UnusedInterface},
     },
     text::chain,
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},

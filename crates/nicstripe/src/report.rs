@@ -12,7 +12,7 @@ use nicstripe_proto::{BitRate, Digest};
 
 use self::{
     event::{LinkName, LinkState},
-    survey::LinkSurvey,
+    survey::{LinkSurvey, UnusedInterface},
 };
 use crate::tree::TreeReport;
 
@@ -297,24 +297,6 @@ const SMALL_FILE: u64 = 256 * 1024;
 /// Minimum duration of a transfer for which a bottleneck is determined. Start-up and the last
 /// acknowledgement dominate shorter ones.
 const SMALL: Duration = Duration::from_millis(200);
-
-/// Interface that the session does not use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnusedInterface {
-    /// True if the interface belongs to the peer.
-    pub is_peers: bool,
-    /// Name of the interface on its machine.
-    pub interface: String,
-    /// Reason why the interface is not used, in a few words.
-    pub why: String,
-    /// True if the interface was planned as a link and failed.
-    pub failed: bool,
-    /// True if a cable could make the interface a link: neither loopback nor Wi-Fi, for example, nor
-    /// excluded by the caller.
-    pub is_card: bool,
-    /// True if it could have a cable and can carry nothing now: no carrier, no address, or down.
-    pub is_idle: bool,
-}
 
 #[cfg(test)]
 mod tests {

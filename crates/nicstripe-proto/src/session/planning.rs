@@ -216,7 +216,7 @@ impl Session {
         {
             let pair = candidate.id();
             links.pairing.failed(pair, Failure::Unrouted);
-            self.retire_link(pair, &Cause::Replaced, now);
+            self.retire_link(pair, now);
             return false;
         }
         let is_announced = is_heard && links.expected(&plan).is_some();
@@ -277,7 +277,7 @@ impl Session {
             if !was_open && links.expected(&plan).is_some() {
                 // The announcement or its proof may have been lost; both are repeated.
                 links.pairing.failed(pair, Failure::Unrouted);
-                self.retire_link(pair, &Cause::Replaced, now);
+                self.retire_link(pair, now);
             } else if was_connected {
                 links.probes.restart();
                 links.pairing.lost(pair);
@@ -297,16 +297,16 @@ impl Session {
         self.retire_path(id, cause, now);
         if let (Some(links), Some(pair)) = (&mut self.links, pair) {
             links.pairing.failed(pair, why);
-            self.retire_link(pair, &Cause::Replaced, now);
+            self.retire_link(pair, now);
         }
         self.plan_links(now);
     }
 
-    /// Retires all paths over an address pair.
-    fn retire_link(&mut self, pair: CandidateId, cause: &Cause, now: Instant) {
+    /// Retires all paths over an address pair, in favour of others.
+    fn retire_link(&mut self, pair: CandidateId, now: Instant) {
         let paths: Vec<PathId> = self.paths.over(pair).map(|(id, _)| id).collect();
         for id in paths {
-            self.retire_path(id, cause.clone(), now);
+            self.retire_path(id, Cause::Replaced, now);
         }
     }
 
@@ -504,7 +504,7 @@ impl Session {
             let plan = links.pairing.plan(&self.paths.taken());
             if let Some(pair) = links.replaced(&self.paths, &plan) {
                 links.pairing.closed(pair);
-                self.retire_link(pair, &Cause::Replaced, now);
+                self.retire_link(pair, now);
                 continue;
             }
             let is_new = |candidate: &&Candidate| {

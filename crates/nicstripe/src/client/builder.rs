@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use nicstripe_proto::BitRate;
+use nicstripe_proto::{BitRate, session::MOST_STREAMS};
 use tokio::sync::mpsc;
 
 use crate::{
     links::{
-        request::{Family, LinkRequest, MOST_STREAMS, RoutePolicy, SessionSettings},
+        request::{Family, LinkRequest, RoutePolicy, SessionSettings},
         route_keeper::RouteKeeper,
     },
     report::event::Event,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nicstripe_proto::{Name, message::Feature};
+use nicstripe_proto::{Name, message::Feature, session::MOST_STREAMS};
 use tokio::runtime::Handle;
 
 use super::{
@@ -11,9 +11,7 @@ use super::{
     files::{FileDownload, FileUpload},
 };
 use crate::{
-    file::options::CopyOptions,
-    links::{request::MOST_STREAMS, route_keeper::RouteKeeper},
-    report::error::Error,
+    file::options::CopyOptions, links::route_keeper::RouteKeeper, report::error::Error,
     session::SessionHandle,
 };
 

@@ -24,11 +24,12 @@ use super::{
 use crate::{
     links::establish::LinkedSession,
     report::{
-        Limit, LinkReport, Report, UnusedInterface,
+        Limit, LinkReport, Report,
         error::Error,
         event::{Event, LinkState, Progress, UnreachableNotice},
         limit,
         metrics::TransferDirection,
+        survey::UnusedInterface,
     },
     session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };

@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use super::xattrs::{
-    Kept, default_acl_bits, is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs,
+    Kept, default_acl_bits, is_privileged_xattr, is_root, proc_path, set_link_xattrs, set_xattrs,
 };
 
 /// Attributes to set on a received file; `None` keeps the existing value.
@@ -373,10 +373,6 @@ fn own(
         }
         other => Ok(other.map(|()| true)?),
     }
-}
-
-pub(super) fn is_root() -> bool {
-    geteuid().is_root()
 }
 
 /// Mask of all permission bits, with set-user-ID, set-group-ID and sticky.

@@ -23,8 +23,6 @@ use rustix::{
     io::Errno,
 };
 
-use super::attributes::is_root;
-
 /// Returns the extended attributes of an open file or directory, except those that no receiver can
 /// set.
 ///
@@ -94,6 +92,10 @@ fn collect(list: &[u8], value_of: impl Fn(&CStr) -> io::Result<Vec<u8>>) -> io::
 fn names_in(list: &[u8]) -> impl Iterator<Item = &CStr> {
     list.split_inclusive(|byte| *byte == 0)
         .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+}
+
+pub(super) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// Returns true if the receiver can set an extended attribute of this name.

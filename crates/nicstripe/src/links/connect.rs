@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use socket2::Socket;
 use tokio::net::{TcpSocket, TcpStream};
 
+pub(crate) use self::packets::GREETING_TIMEOUT;
 use self::packets::{LEAST_MTU, PacketProbe, rung_timeout, segment};
 pub(crate) use self::retries::Retries;
 use super::{local, request::SessionSettings};
@@ -58,9 +59,6 @@ const FIRST_TRY_TIMEOUT: Duration = Duration::from_millis(300);
 /// Timeout of the TCP handshake of the first connection to a host, which may have to wake up or may
 /// be far away.
 pub(crate) const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Timeout of authentication and greeting after the TCP handshake; equal at both ends.
-pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout of connecting to an address to prove that the peer owns it.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(500);

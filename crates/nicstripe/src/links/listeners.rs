@@ -75,6 +75,27 @@ impl Listeners {
     /// only an error for named addresses.
     pub(crate) fn open(mut config: ListenConfig, interfaces: &[Interface]) -> Result<Self, Error> {
         config.check(interfaces)?;
+        // Another program may have the first socket's free port at the next address.
+        let mut tries = if config.port == 0 { FREE_PORTS } else { 1 };
+        loop {
+            tries -= 1;
+            match Self::open_all(&mut config, interfaces) {
+                Err(Error::System { source, .. })
+                    if tries > 0 && source.kind() == io::ErrorKind::AddrInUse =>
+                {
+                    config.port = 0;
+                }
+                opened => {
+                    return Ok(Self {
+                        open: opened?,
+                        config: Some(config),
+                    });
+                }
+            }
+        }
+    }
+
+    fn open_all(config: &mut ListenConfig, interfaces: &[Interface]) -> Result<Vec<Open>, Error> {
         let mut open = Vec::new();
         for point in config.points(interfaces) {
             let is_free = point.address.port() == 0;
@@ -102,10 +123,7 @@ impl Listeners {
                 }
             }
         }
-        Ok(Self {
-            config: Some(config),
-            open,
-        })
+        Ok(open)
     }
 
     /// Uses the embedding program's listening sockets.
@@ -381,6 +399,9 @@ async fn accept(interface: String, listener: TcpListener, on_accepted: OnAccepte
 const BACKLOG: u32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Number of free ports that are tried (picked by eye).
+const FREE_PORTS: u32 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -198,9 +198,6 @@ pub enum RoutePolicy {
     Never,
 }
 
-/// Maximum number of connections per link.
-pub(crate) const MOST_STREAMS: u8 = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;

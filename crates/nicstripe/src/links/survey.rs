@@ -22,10 +22,9 @@ use super::{
     route_keeper::{RouteFacts, needs_route},
 };
 use crate::report::{
-    UnusedInterface,
     event::LinkName,
     link_text::{failure_text, idle_text, state_of},
-    survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
+    survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink, UnusedInterface},
 };
 
 impl From<Preference> for LinkReason {

@@ -5,10 +5,7 @@ use std::net::IpAddr;
 use nicstripe_link::facts::InterfaceFacts;
 use nicstripe_proto::BitRate;
 
-use super::{
-    UnusedInterface,
-    event::{LinkName, LinkState},
-};
+use super::event::{LinkName, LinkState};
 
 /// Links between two machines, and the interfaces that no link uses.
 #[derive(Debug, Clone)]
@@ -127,4 +124,22 @@ pub enum LinkReason {
     OwnPrefix,
     /// The two ends share a subnet with other links.
     SharedSubnet,
+}
+
+/// Interface that the session does not use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusedInterface {
+    /// True if the interface belongs to the peer.
+    pub is_peers: bool,
+    /// Name of the interface on its machine.
+    pub interface: String,
+    /// Reason why the interface is not used, in a few words.
+    pub why: String,
+    /// True if the interface was planned as a link and failed.
+    pub failed: bool,
+    /// True if a cable could make the interface a link: neither loopback nor Wi-Fi, for example, nor
+    /// excluded by the caller.
+    pub is_card: bool,
+    /// True if it could have a cable and can carry nothing now: no carrier, no address, or down.
+    pub is_idle: bool,
 }

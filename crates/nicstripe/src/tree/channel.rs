@@ -12,7 +12,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name, Offer, Subtree,
+    Digest, Name, Offer, Subtree,
     message::PutOptions,
     tree::{EntryFailure, EntryId, Reason, TreeMessage},
 };
@@ -21,7 +21,6 @@ use super::{
     allowance::{Receiving, Sending},
     options::{EntryOutcome, TreeReport},
     receiver::completion::Completion,
-    sender::Done,
 };
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
@@ -96,6 +95,19 @@ pub(crate) enum SenderInput {
     Job(Done),
     /// Request to stop the thread, because the transfer has ended.
     Stop,
+}
+
+/// File of `size` bytes, as the walk found it, that was read.
+pub(crate) struct ReadFile {
+    pub(super) id: EntryId,
+    pub(super) size: u64,
+    pub(super) content: Result<Vec<u8>, FileError>,
+}
+
+/// Result of a read job.
+pub(crate) enum Done {
+    Content(ReadFile),
+    Digest { id: EntryId, digest: Option<Digest> },
 }
 
 /// Calls from the receiver of a tree to its session.

@@ -30,7 +30,6 @@ use nicstripe_proto::{
     },
 };
 
-pub(crate) use self::reads::Done;
 use self::{
     ledger::{Announced, Kind, Ledger, LedgerError},
     outlet::Outlet,

@@ -6,7 +6,7 @@ use nicstripe_proto::tunnel::MAX_TARGET;
 
 use super::{
     key::{is_hidden, shorten},
-    peer::LineError,
+    line::LineError,
 };
 
 /// Service that a tunnel connects to: `HOST:PORT`, `[ADDRESS]:PORT` for an IPv6 address, or

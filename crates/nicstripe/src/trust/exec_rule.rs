@@ -6,7 +6,7 @@ use nicstripe_proto::name::escaped;
 
 use super::{
     key::{is_hidden, shorten},
-    peer::LineError,
+    line::LineError,
 };
 
 /// Command that a peer may run, with exactly these arguments: `exec="zfs recv -s tank/b"`. A last

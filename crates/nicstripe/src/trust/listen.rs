@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, path::Path, str::FromStr};
 use super::{
     dial::{UNIX, is_socket_path},
     key::shorten,
-    peer::LineError,
+    line::LineError,
 };
 
 /// Where to listen for connections: a TCP address and port, or a socket file.

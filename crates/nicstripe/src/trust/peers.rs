@@ -7,7 +7,8 @@ use std::{
 
 use super::file::{self, FileError};
 use super::key::{PublicKey, PublicLine, is_hidden, shorten};
-use super::peer::{LineError, Peer, PeerName, PeerOptions};
+use super::line::LineError;
+use super::peer::{Peer, PeerName, PeerOptions};
 
 /// Contents of the peers file: one trusted peer per line, such as `read-only,root=/srv
 /// nicstripe-ed25519 AAEC… nas`.

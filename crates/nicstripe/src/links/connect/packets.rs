@@ -7,7 +7,8 @@ use nicstripe_link::tcp_info;
 use nicstripe_proto::{message::MAX_PADDING, path::PathPlan};
 use tokio::net::TcpStream;
 
-use super::GREETING_TIMEOUT;
+/// Timeout of authentication and greeting after the TCP handshake; equal at both ends.
+pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Test whether the path carries packets of the interface's MTU, by a padded hello.
 #[derive(Debug)]

@@ -1,7 +1,10 @@
 //! Handling of the input of a tree's sender: verdicts, results and ended jobs.
 
 use super::*;
-use crate::{file::ReadOptions, tree::options::cannot_make_directory};
+use crate::{
+    file::ReadOptions,
+    tree::{channel::Done, options::cannot_make_directory},
+};
 
 impl Sender {
     pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Halt> {

@@ -22,7 +22,11 @@ use rustix::{
 
 use crate::{
     file::{FileError, Hashing, IoPool, ReadOptions, SOURCE_FLAGS, Source, identity_of},
-    tree::{anchor::Location, channel::SenderInput, walk::code_of},
+    tree::{
+        anchor::Location,
+        channel::{Done, ReadFile, SenderInput},
+        walk::code_of,
+    },
 };
 
 /// Maximum number of files that are being read, or were read and wait to be packed.
@@ -36,19 +40,6 @@ pub(super) struct ReadRequest {
     pub(super) location: Location,
     /// Identity of the file when the walk found it.
     pub(super) identity: SourceIdentity,
-}
-
-/// File of `size` bytes, as the walk found it, that was read.
-pub(crate) struct ReadFile {
-    id: EntryId,
-    size: u64,
-    content: Result<Vec<u8>, FileError>,
-}
-
-/// Result of a read job.
-pub(crate) enum Done {
-    Content(ReadFile),
-    Digest { id: EntryId, digest: Option<Digest> },
 }
 
 /// Read jobs of a tree's sender on the I/O threads. Dropping it cancels jobs that have not begun.
