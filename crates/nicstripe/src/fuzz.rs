@@ -17,8 +17,8 @@ use rustls::{
 };
 
 use crate::{
-    LinkRequest,
     file::{BufferPool, FileError, Packer, unpack},
+    links::request::LinkRequest,
     tree::filter::Filters,
     trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
     wire::tls::{

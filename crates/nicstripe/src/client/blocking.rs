@@ -31,9 +31,9 @@ use std::{
 
 use nicstripe_proto::Name;
 use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CancellationToken,
     client::{self, ClientBuilder, Entry, Stat},
     file::options::CopyOptions,
     report::{

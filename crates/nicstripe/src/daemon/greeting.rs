@@ -535,7 +535,7 @@ const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 mod tests {
     use super::*;
     use crate::{
-        Daemon,
+        daemon::Daemon,
         trust::{Identity, Peers, PublicLine},
     };
 

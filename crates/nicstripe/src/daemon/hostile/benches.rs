@@ -15,7 +15,7 @@ use super::{
     peer::Peer,
     within,
 };
-use crate::{BenchPlan, bench::Phase};
+use crate::bench::{BenchPlan, Phase};
 
 impl Peer {
     async fn bench(&mut self, body: BenchBody) {

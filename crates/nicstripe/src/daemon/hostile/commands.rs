@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, FailCode, Frame, Grid, Message, Offer, SourceIdentity, TransferId,
+    ChunkId, Digest, FailCode, Frame, Grid, Message, Offer, SourceIdentity, TransferId,
     grid::ChunkSize,
     hash_tree::piece_value,
     message::{Accept, Complete, End, ExitStatus, Fail, Feature, OfferKind, Welcome},
@@ -19,7 +19,11 @@ use super::{
     peer::{Peer, chunk, offer, plain_welcome},
     servers::answering,
 };
-use crate::{Awaited, Client, Digest, Error, wire::stream::StreamEnd};
+use crate::{
+    client::Client,
+    report::{error::Error, event::Awaited},
+    wire::stream::StreamEnd,
+};
 
 /// Streams of a command, by their distance from the first.
 const INPUT: u32 = 0;

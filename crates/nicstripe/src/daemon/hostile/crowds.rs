@@ -13,7 +13,9 @@ use super::{
     peer::{Peer, hello},
     within,
 };
-use crate::{Event, Limits, file::options::CopyOptions, trust::random::random_bytes};
+use crate::{
+    daemon::Limits, file::options::CopyOptions, report::event::Event, trust::random::random_bytes,
+};
 
 /// Opens `count` sessions with the key of `Stage::other`, one connection each. Returns those that
 /// the daemon admitted.

@@ -1,5 +1,6 @@
 //! Tests of an attacker on the path, who can only delay and end connections.
 
+use nicstripe_proto::BitRate;
 use std::{
     fs,
     sync::{
@@ -20,7 +21,7 @@ use super::{
     proxy::{At, Fate, Proxy},
     within,
 };
-use crate::{BitRate, file::options::CopyOptions};
+use crate::file::options::CopyOptions;
 
 /// Manipulation of a TLS record, with storage for a second record.
 type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);

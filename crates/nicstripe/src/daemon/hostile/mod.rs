@@ -26,13 +26,16 @@ use std::{
     time::Duration,
 };
 
+use nicstripe_proto::{Digest, Name};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use self::peer::Peer;
 use crate::{
-    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, DaemonHandle, Digest, Error,
-    Limits, Name, Report,
+    client::{Client, ClientBuilder},
+    daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::options::CopyOptions,
+    report::{Report, error::Error},
     trust::{Identity, Peers, PublicLine},
 };
 

@@ -3,7 +3,7 @@
 //! rejects.
 
 use nicstripe_proto::{
-    Message, Offer, TransferId,
+    FailCode, Message, Offer, TransferId,
     journal::Timestamp,
     message::{Answer, AnswerKind, Ask, ObjectEntry, ObjectKind, ObjectStat, OfferKind},
 };
@@ -14,7 +14,7 @@ use super::{
     peer::{self, Peer, plain_welcome},
     servers::against,
 };
-use crate::{Client, Error, FailCode};
+use crate::{client::Client, report::error::Error};
 
 fn stat(size: u64) -> AnswerKind {
     AnswerKind::Stat { stat: object(size) }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, DataHeader, Decoder, Frame, Message, Offer, Piece, SessionId,
+    ChainingValue, ChunkId, DataHeader, Decoder, FailCode, Frame, Message, Offer, Piece, SessionId,
     SourceIdentity, TransferId,
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, Fail, Get, Hello, Put, PutOptions, Refusal,
@@ -20,7 +20,6 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::{name, within};
 use crate::{
-    FailCode,
     trust::{Identity, random::random_bytes},
     wire::{
         stream::StreamEnd,

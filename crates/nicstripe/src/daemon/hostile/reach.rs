@@ -4,7 +4,7 @@
 use std::{fs, os::unix::fs::symlink};
 
 use nicstripe_proto::{
-    Message,
+    FailCode, Message,
     message::{AnswerKind, AskKind, DiskOrder, Put, PutOptions},
 };
 
@@ -13,7 +13,7 @@ use super::{
     peer::{self, Peer, ask},
     within,
 };
-use crate::{Client, Error, FailCode, TreeOptions, file::options::CopyOptions};
+use crate::{client::Client, file::options::CopyOptions, report::error::Error, tree::TreeOptions};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const JOURNAL: &str = ".x.01234567.nicstripe-journal";

@@ -3,18 +3,15 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use nicstripe_link::facts::Facts;
 use nicstripe_proto::{
-    Frame, SessionId,
+    FailCode, Frame, SessionId,
     message::{AnswerKind, AskKind, CloseCode, RefusalCode},
 };
 use tempfile::TempDir;
 
 use super::{Stage, name, peer::Peer, within};
-use crate::{
-    FailCode,
-    facts::Facts,
-    trust::{Identity, PublicLine, private_folder},
-};
+use crate::trust::{Identity, PublicLine, private_folder};
 
 /// Running daemon with a peers file. Its root holds one file and the empty folder `jail`.
 struct Guarded {

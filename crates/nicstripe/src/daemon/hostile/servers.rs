@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, FailCode, Frame, Grid, Message, TransferId,
+    ChainingValue, ChunkId, Digest, FailCode, Frame, Grid, Message, TransferId,
     grid::ChunkSize,
     hash_tree::piece_value,
     message::{
@@ -27,7 +27,11 @@ use super::{
     trusting, within,
 };
 use crate::{
-    Awaited, Client, Digest, Error, TreeOptions, file::options::CopyOptions, trust::Identity,
+    client::Client,
+    file::options::CopyOptions,
+    report::{error::Error, event::Awaited},
+    tree::TreeOptions,
+    trust::Identity,
 };
 
 /// Step of a daemon's script, on one connection after its welcome. The file that it offers has

@@ -10,8 +10,10 @@ use super::{
     within,
 };
 use crate::{
-    TreeOptions,
-    tree::allowance::{MOST_OF_ALL, Receiving},
+    tree::{
+        TreeOptions,
+        allowance::{MOST_OF_ALL, Receiving},
+    },
     trust::{Identity, random::random_bytes},
 };
 

@@ -14,7 +14,7 @@ use super::{
     within,
 };
 use crate::{
-    Limits,
+    daemon::Limits,
     trust::{Identity, random::random_bytes},
     wire::{stream::StreamEnd, tls::TlsError},
 };

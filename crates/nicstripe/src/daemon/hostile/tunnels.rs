@@ -16,7 +16,7 @@ use super::{
     peer::{Peer, chunk},
     within,
 };
-use crate::{Client, Error};
+use crate::{client::Client, report::error::Error};
 
 const UP: TransferId = TransferId(1);
 const DOWN: TransferId = TransferId(2);

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    Daemon,
+    daemon::Daemon,
     file::{self, BufferPool, IoPool, ReadOptions, SimulatedDisk},
     report::{error::Error, metrics::Meters},
     session::{
