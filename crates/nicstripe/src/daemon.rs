@@ -4,8 +4,8 @@
 //! [`builder`] opens what [`running`] serves from, [`shared`] is the state of all connections.
 //! [`gate`] limits unauthenticated connections, [`connections`] divides authenticated ones among
 //! keys. [`greeting`] authenticates clients and finds their sessions, [`limits`] defines the
-//! resource limits, [`service`] holds the rights and quotas of one peer, and [`watch`] follows
-//! interface changes.
+//! resource limits, [`served_peer`] holds the rights and quotas of one peer, [`service`] passes its
+//! requests to the jobs, such as [`objects`] and [`trees`], and [`watch`] follows interface changes.
 
 mod bench;
 mod builder;
@@ -13,6 +13,7 @@ mod connections;
 mod exec;
 mod executor;
 mod facts;
+mod files;
 mod gate;
 mod greeting;
 mod handle;
@@ -21,12 +22,14 @@ pub(crate) mod hostile;
 mod inbox;
 mod limits;
 mod listings;
+mod objects;
 mod refusals;
 mod revocation;
 mod rights;
 mod roots;
 mod running;
 mod seen;
+mod served_peer;
 mod service;
 mod shared;
 mod trees;

@@ -1,52 +1,62 @@
 //! Benchmarks that peers run against a daemon.
 
-use nicstripe_bench::{BenchLimits, QueueChannel};
-use nicstripe_proto::message::BenchBody;
+use std::sync::atomic::AtomicBool;
 
-use super::{builder::DaemonBuilder, handle::DaemonHandle};
-use crate::session::{BenchInput, Command, SessionHandle};
+use nicstripe_bench::{Desk, QueueChannel, Ticket};
+use nicstripe_proto::message::{
+    BenchAsk, BenchBody, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
+};
+
+use super::served_peer::ServedPeer;
+use crate::{
+    file::{FileError, stages},
+    session::{BenchInput, Command, SessionHandle},
+};
+
+impl ServedPeer {
+    /// Queues the peer for a benchmark.
+    pub(super) fn ask_bench(
+        &self,
+        ask: &BenchAsk,
+        session: SessionHandle,
+    ) -> Result<Ticket<SessionHandle>, BenchRefused> {
+        let why = match () {
+            () if self.rights.options().no_bench => Some(BenchRefusal::NotPermitted),
+            () if self.shared.ending.is_cancelled() => Some(BenchRefusal::ShuttingDown),
+            () => None,
+        };
+        if let Some(why) = why {
+            let retry_after_ms = None;
+            return Err(BenchRefused {
+                why,
+                retry_after_ms,
+            });
+        }
+        let shared = self.shared.clone();
+        let queue = &self.shared.bench_queue;
+        queue.ask(self.key(), ask, session, move || Desk {
+            limits: shared.bench_limits.read().clone(),
+            copies: shared.meters.jobs().running(),
+        })
+    }
+
+    /// Runs a disk test for a benchmark. Blocks the thread until done or until `stop` is set.
+    pub(super) fn work_for_bench(
+        &self,
+        order: &DiskOrder,
+        stop: &AtomicBool,
+    ) -> Result<DiskDone, FileError> {
+        if !order.read {
+            self.check_writable(&"a bench")?;
+        }
+        let root = self.served.root("measure", &"the disk")?;
+        stages::serve(root, self.key(), order, stop)
+    }
+}
 
 impl QueueChannel for SessionHandle {
     async fn send(&self, body: BenchBody) {
         self.command(Command::Bench(BenchInput::Message(body)))
             .await;
-    }
-}
-
-impl DaemonBuilder {
-    /// Sets the limits of benchmarks that peers run against this daemon.
-    ///
-    /// ```
-    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn bench(mut self, limits: BenchLimits) -> Self {
-        self.bench = limits;
-        self
-    }
-}
-
-impl DaemonHandle {
-    /// Returns the current limits of benchmarks that peers run.
-    ///
-    /// ```no_run
-    /// # fn example(handle: nicstripe::DaemonHandle) {
-    /// println!("{:?}", handle.bench_limits());
-    /// # }
-    /// ```
-    pub fn bench_limits(&self) -> BenchLimits {
-        self.shared.bench_limits.read().clone()
-    }
-
-    /// Changes the limits of benchmarks that peers run. They apply to queued benchmarks, which are
-    /// rejected if no longer allowed. A running benchmark keeps its granted time.
-    ///
-    /// ```no_run
-    /// # fn example(handle: nicstripe::DaemonHandle) {
-    /// handle.set_bench_limits(nicstripe::BenchLimits::default());
-    /// # }
-    /// ```
-    pub fn set_bench_limits(&self, limits: BenchLimits) {
-        *self.shared.bench_limits.write() = limits;
     }
 }

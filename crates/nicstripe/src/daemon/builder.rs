@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use nicstripe_bench::BenchLimits;
 use nicstripe_proto::invitation::Item;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -64,7 +65,7 @@ pub struct DaemonBuilder {
     sightings: Option<Sightings>,
     executor: Option<Arc<dyn Executor>>,
     limits: Limits,
-    pub(super) bench: nicstripe_bench::BenchLimits,
+    bench: BenchLimits,
     /// File descriptor limit of the process; `None` without a limit.
     descriptors: Option<u64>,
 }
@@ -382,6 +383,17 @@ impl DaemonBuilder {
         self
     }
 
+    /// Sets the limits of benchmarks that peers run against this daemon.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bench(mut self, limits: BenchLimits) -> Self {
+        self.bench = limits;
+        self
+    }
+
     /// Overrides the file descriptor limit that the daemon divides among sessions, files and
     /// tunnels.
     #[cfg(test)]
@@ -529,7 +541,7 @@ impl Daemon {
             sightings: None,
             executor: None,
             limits: Limits::default(),
-            bench: nicstripe_bench::BenchLimits::default(),
+            bench: BenchLimits::default(),
             descriptors: descriptors(),
         }
     }

@@ -2,6 +2,7 @@
 //! [`Executor`].
 
 use std::{
+    collections::HashMap,
     future::Future,
     io,
     pin::Pin,
@@ -13,14 +14,15 @@ use nicstripe_proto::{
     FailCode, TransferId,
     message::{Exec, ExitStatus},
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, ReadBuf},
-    sync::{OwnedSemaphorePermit, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
 };
 
 use super::{
     executor::{Executor, PeerCommand, StartedCommand},
-    service::Service,
+    served_peer::ServedPeer,
 };
 use crate::{
     file::{FileError, Lease},
@@ -35,12 +37,31 @@ use crate::{
     trust::ExecRule,
 };
 
-/// Output of a command that is being started, or why it is not.
-pub(super) type Output = oneshot::Receiver<Result<ByteSource, FileError>>;
+/// Commands of one session.
+#[derive(Debug)]
+pub(super) struct Commands {
+    peer: Arc<ServedPeer>,
+    /// Permits for running commands.
+    permits: Arc<Semaphore>,
+    /// Outputs of the commands being requested, by their numbers. The event that requests a command
+    /// is followed by those of its outputs, each of which takes its own.
+    outputs: Mutex<HashMap<TransferId, Output>>,
+}
 
-impl Service {
+/// Output of a command that is being started, or why it is not.
+type Output = oneshot::Receiver<Result<ByteSource, FileError>>;
+
+impl Commands {
+    pub(super) fn new(peer: &Arc<ServedPeer>) -> Self {
+        Self {
+            peer: peer.clone(),
+            permits: Arc::new(Semaphore::new(MOST_COMMANDS)),
+            outputs: Mutex::default(),
+        }
+    }
+
     /// Starts a command. Its output, error output and status are requested by their numbers.
-    pub(super) fn start_command(
+    pub(super) fn run(
         self: Arc<Self>,
         exec: Exec,
         session: SessionHandle,
@@ -49,18 +70,15 @@ impl Service {
         let numbers = exec.streams().into_iter().flatten().skip(1);
         self.outputs.lock().extend(numbers.zip(receivers));
         async move {
-            let started = self.start(exec, &session).await;
-            match started {
+            match self.start(exec, &session).await {
                 Ok((started, held)) => {
                     let status = Status::Running(started.status, held);
                     let outputs: [Reader; 3] = [started.stdout, started.stderr, Box::new(status)];
                     for (sender, output) in senders.into_iter().zip(outputs) {
                         let _ = sender.send(Ok(ByteSource::requested(output)));
                     }
-                    Ok((
-                        Box::new(ByteSink::announced(started.stdin)) as _,
-                        Vec::new(),
-                    ))
+                    let input = ByteSink::announced(started.stdin);
+                    Ok((Box::new(input) as _, Vec::new()))
                 }
                 Err(error) => {
                     for sender in senders {
@@ -99,13 +117,13 @@ impl Service {
         session: &SessionHandle,
     ) -> Result<(StartedCommand, Held), FileError> {
         let (executor, command) = self.permitted(exec)?;
-        let permit = self.commands.clone().try_acquire_owned().map_err(|_| {
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| {
             let why = format!("limit of {MOST_COMMANDS} concurrent commands per session reached");
             let error = FileError::new("run", "another command", io::Error::other(why));
             error.with_code(FailCode::Refused)
         })?;
-        let files = self.lease_files(OF_COMMAND, session).await?;
-        let started = self.pool().call(move || executor.start(command)).await;
+        let files = self.peer.lease_files(OF_COMMAND, session).await?;
+        let started = self.peer.pool().call(move || executor.start(command)).await;
         let gone = || Err(io::Error::other("the I/O threads have ended"));
         let started = started.unwrap_or_else(gone);
         let started = started.map_err(|cause| FileError::new("start", "the command", cause))?;
@@ -115,17 +133,19 @@ impl Service {
     fn permitted(&self, exec: Exec) -> Result<(Arc<dyn Executor>, PeerCommand), FileError> {
         let words: Vec<Vec<u8>> = exec.words.into_iter().map(|word| word.0).collect();
         let shown = ExecRule::shown(&words);
-        let Some(executor) = self.shared.executor.clone() else {
+        let Some(executor) = self.peer.shared.executor.clone() else {
             let why = io::Error::other("this daemon runs no commands");
             return Err(FileError::new("run", &shown, why).with_code(FailCode::Refused));
         };
-        if !self.exec.iter().any(|rule| rule.permits(&words)) {
-            tracing::info!(peer = self.peer, command = %logged(&shown), "command refused");
+        let peer = self.peer.rights.name();
+        let rules = &self.peer.rights.options().exec;
+        if !rules.iter().any(|rule| rule.permits(&words)) {
+            tracing::info!(peer, command = %logged(&shown), "command refused");
             let why = "this peer's line does not permit it (exec=)";
             return Err(FileError::not_permitted("run", &shown, why));
         }
-        tracing::info!(peer = self.peer, command = %logged(&shown), "command begins");
-        let (peer, root) = (self.peer.clone(), self.root_directory());
+        tracing::info!(peer, command = %logged(&shown), "command begins");
+        let root = self.peer.root_directory();
         Ok((executor, PeerCommand { words, peer, root }))
     }
 }
@@ -160,7 +180,7 @@ impl AsyncRead for Status {
 
 /// Maximum number of concurrent commands per session. A client runs one at a time, and programs that
 /// use the library some.
-pub(super) const MOST_COMMANDS: usize = 64;
+const MOST_COMMANDS: usize = 64;
 
 /// Number of file descriptors that a command needs: three streams, and one for its end.
 const OF_COMMAND: usize = 4;

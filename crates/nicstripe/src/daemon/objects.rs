@@ -1,0 +1,299 @@
+//! Requests of a peer about names below its root: list, stat, remove, rename, mkdir. The calls
+//! block and run on the I/O threads.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    sync::Arc,
+};
+
+use nicstripe_proto::{
+    Name,
+    journal::Timestamp,
+    message::{MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
+};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
+
+use super::{
+    listings::{Listings, MOST_NAMES},
+    served_peer::{ServedPeer, failed, only_appends},
+};
+use crate::{
+    file::{FileError, Root, rename_to_free, stat_entry, sync_names},
+    storage::{Served, Storage},
+    trust::Access,
+};
+
+/// Names below a peer's root.
+#[derive(Debug)]
+pub(super) struct Objects {
+    peer: Arc<ServedPeer>,
+    /// Cache of the session's partly listed directories.
+    listings: Mutex<Listings>,
+}
+
+impl Objects {
+    pub(super) fn new(peer: &Arc<ServedPeer>) -> Self {
+        Self {
+            peer: peer.clone(),
+            listings: Mutex::default(),
+        }
+    }
+
+    /// Returns at most `most` entries of a directory (`None`: the root) in byte order of their
+    /// names, starting after the name `after`; and true if more follow.
+    pub(super) fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+        let peer = self.permitted()?;
+        let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
+        let error = |cause: io::Error| FileError::new("list", shown(), cause);
+        let root = match &peer.served {
+            Served::Files(root) => root,
+            Served::Other(stored) => {
+                return stored_page(stored.to_find("list", dir)?, dir, after, most);
+            }
+        };
+        let opened = root.open_directory(dir).map_err(error)?;
+        let mut listing = self.listings.lock().take(dir, after);
+        let mut page = Page {
+            most,
+            ..Page::default()
+        };
+        loop {
+            while let Some(name) = listing.names.pop_front() {
+                let Some(stat) = looked_up(&opened, OsStr::from_bytes(&name)).map_err(error)?
+                else {
+                    continue;
+                };
+                if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
+                    listing.names.push_front(name);
+                    listing.last_sent = page.entries.last().map(|last| last.name.clone());
+                    // Read again for the next page if the peer's share of memory is used up.
+                    if let Some(lease) = peer.memory().try_lease(listing.memory()) {
+                        self.listings.lock().keep(listing, lease);
+                    }
+                    return Ok((page.entries, true));
+                }
+            }
+            if listing.is_complete {
+                return Ok((page.entries, false));
+            }
+            listing.fill(&opened, MOST_NAMES).map_err(error)?;
+        }
+    }
+
+    /// Returns the kind, size and modification time of a name. Does not follow a symlink at the
+    /// last component.
+    pub(super) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
+        let peer = self.permitted()?;
+        match &peer.served {
+            Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
+            Served::Other(stored) => Ok(stored.to_find("look at", Some(name))?.stat(name)?.into()),
+        }
+    }
+
+    /// Removes a file or an empty directory, durably.
+    pub(super) fn remove(&self, name: &Name) -> Result<(), FileError> {
+        let peer = self.permitted()?;
+        peer.check_writable(name)?;
+        let root = match &peer.served {
+            Served::Files(root) => root,
+            Served::Other(stored) => {
+                let storage = stored.to_find("remove", Some(name))?;
+                self.check_removable(name, &storage.stat(name)?.into())?;
+                return storage.remove(name);
+            }
+        };
+        let (parent, leaf, stat) = find(root, name, "remove")?;
+        self.check_removable(name, &stat)?;
+        let may = root.logins().check_moved(&parent, leaf);
+        may.map_err(|cause| failed("remove", name, cause))?;
+        let flags = match stat.kind {
+            ObjectKind::Dir => AtFlags::REMOVEDIR,
+            _ => AtFlags::empty(),
+        };
+        let removed = unlinkat(&parent, leaf, flags).map_err(io::Error::from);
+        removed.map_err(|cause| failed("remove", name, cause))?;
+        synced(&parent, name)
+    }
+
+    /// Renames a file or directory, durably.
+    pub(super) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
+        let peer = self.permitted()?;
+        peer.check_writable(from)?;
+        let may_rename = || match peer.access {
+            Access::AppendOnly => Err(only_appends("rename", from)),
+            Access::Full | Access::ReadOnly => Ok(()),
+        };
+        let root = match &peer.served {
+            Served::Files(root) => root,
+            Served::Other(stored) => {
+                stored.to_find("rename", Some(from))?.stat(from)?;
+                may_rename()?;
+                return stored.to_name("rename to", to)?.rename(from, to, replace);
+            }
+        };
+        let (old, old_name, _) = find(root, from, "rename")?;
+        may_rename()?;
+        let may = root.logins().check_moved(&old, old_name);
+        may.map_err(|cause| failed("rename", from, cause))?;
+        let (new, new_name) = root
+            .open_parent_for_new(to)
+            .map_err(|cause| failed("open the directory of", to, cause))?;
+        let may = root.logins().check_moved(&new, new_name);
+        may.map_err(|cause| failed("rename to", to, cause))?;
+        let renamed = match replace {
+            true => renameat(&old, old_name, &new, new_name).map_err(io::Error::from),
+            false => rename_to_free(&old, old_name, &new, new_name),
+        };
+        renamed.map_err(|cause| failed("rename to", to, cause))?;
+        synced(&new, to)?;
+        synced(&old, from)
+    }
+
+    /// Creates a directory and its missing parents, durably. Succeeds if it exists.
+    pub(super) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
+        self.permitted()?.make_dir(name)
+    }
+
+    /// Returns the peer if it may see names.
+    fn permitted(&self) -> Result<&ServedPeer, FileError> {
+        let peer = &*self.peer;
+        let may = peer.check_readable("look at or change", &"this directory");
+        may.map(|()| peer)
+    }
+
+    /// Checks that a peer may remove this file. An append-only peer may only remove a restic lock.
+    /// Its [`Root`] follows no symlinks, so the parent directory really is `locks`.
+    fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
+        if self.peer.access == Access::AppendOnly
+            && !(stat.kind == ObjectKind::File && is_lock(name))
+        {
+            return Err(only_appends("remove", name));
+        }
+        Ok(())
+    }
+}
+
+/// Opens the parent directory of a name. Returns it with the last component and the metadata of the
+/// name. `operation` describes the call in errors.
+fn find<'a>(
+    root: &Root,
+    name: &'a Name,
+    operation: &'static str,
+) -> Result<(OwnedFd, &'a OsStr, ObjectStat), FileError> {
+    let found = root.open_parent_of(name).and_then(|(parent, leaf)| {
+        let stat = looked_up(&parent, leaf)?;
+        Ok((parent, leaf, stat.ok_or(io::ErrorKind::NotFound)?))
+    });
+    found.map_err(|cause| failed(operation, name, cause))
+}
+
+/// Returns up to `most` entries of a [`Storage`]'s directory that fit into one message, and true if
+/// more follow.
+fn stored_page(
+    storage: &dyn Storage,
+    dir: Option<&Name>,
+    after: Option<&[u8]>,
+    most: usize,
+) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+    let (listed, more) = storage.list(dir, after, most)?;
+    // A client continues after the last entry, so an empty page must end the listing.
+    let more = more && !listed.is_empty();
+    let mut page = Page {
+        most,
+        ..Page::default()
+    };
+    for (name, stat) in listed {
+        let stat = stat.into();
+        if page.push(ObjectEntry { name, stat }).is_err() {
+            return Ok((page.entries, true));
+        }
+    }
+    Ok((page.entries, more))
+}
+
+/// Entries of one answer to a list request, limited in number and message size.
+#[derive(Default)]
+struct Page {
+    entries: Vec<ObjectEntry>,
+    weight: usize,
+    most: usize,
+}
+
+impl Page {
+    /// Adds an entry, or returns it as an error if the page is full.
+    fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
+        let weight = self.weight + entry.weight();
+        if self.entries.len() >= self.most || weight > MOST_ANSWER {
+            return Err(entry);
+        }
+        self.weight = weight;
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+/// Returns the metadata of a name in a directory, or `None` if it does not exist.
+fn looked_up(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<ObjectStat>> {
+    Ok(stat_entry(dir, name)?.as_ref().map(described))
+}
+
+fn described(stat: &Stat) -> ObjectStat {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => ObjectKind::File,
+        FileType::Directory => ObjectKind::Dir,
+        _ => ObjectKind::Other,
+    };
+    let mtime = Timestamp {
+        seconds: stat.st_mtime,
+        nanoseconds: stat.st_mtime_nsec as u32,
+    };
+    ObjectStat {
+        kind,
+        size: stat.st_size as u64,
+        mtime,
+    }
+}
+
+/// Returns true if the name is that of a restic lock: 64 hex digits in a directory `locks`.
+///
+/// restic cannot work without removing its own locks. Its rest-server permits that in append-only
+/// mode, too.
+fn is_lock(name: &Name) -> bool {
+    let mut components = name.components().rev();
+    let is_id = |id: &[u8]| id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
+    components.next().is_some_and(is_id) && components.next() == Some(b"locks")
+}
+
+fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
+    sync_names(dir).map_err(|cause| FileError::new("sync the directory of", name, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_files_of_64_digits_in_a_directory_of_locks() {
+        let id = "0aF".repeat(22)[..64].to_owned();
+        let lock = |text: String| is_lock(&Name::parse(text.as_bytes()).unwrap());
+        assert!(lock(format!("locks/{id}")) && lock(format!("a/b/locks/{id}")));
+        for other in [
+            id.clone(),
+            format!("data/{id}"),
+            format!("locks/x/{id}"),
+            format!("locks/{id}0"),
+            format!("locks/{}", &id[1..]),
+        ] {
+            assert!(!lock(other.clone()), "{other}");
+        }
+        assert!(!lock(format!("locks/{}g", &id[1..])) && !lock("locks".into()));
+    }
+}
