@@ -549,6 +549,78 @@ async fn a_writer_that_breaks_ends_the_transfer_and_not_the_session() {
     assert!(*sink.bytes.lock().unwrap() == bytes);
 }
 
+/// Reader and writer of a program with a fault: 1 MB is moved before that.
+struct Faulty {
+    moved: usize,
+    /// True to return more bytes than there was room for, instead of a panic.
+    says_more: bool,
+}
+
+impl Faulty {
+    fn at(&mut self, len: usize) -> usize {
+        self.moved += len;
+        match self.moved < 1_000_000 {
+            true => len,
+            false if self.says_more => len + 1,
+            false => panic!("a fault, for a test"),
+        }
+    }
+}
+
+impl std::io::Read for Faulty {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        Ok(self.at(bytes.len()))
+    }
+}
+
+impl std::io::Write for Faulty {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        Ok(self.at(bytes.len()))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_or_writer_with_a_fault_fails_its_transfer_alone() {
+    use tokio::io::AsyncWriteExt;
+
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    std::fs::write(served.path("file"), content(3_000_000)).unwrap();
+    let mut innocent = client.create(&name("innocent"), CopyOptions::default());
+    innocent.write_all(&[7; 600_000]).await.unwrap();
+    let faulty = |says_more| Faulty {
+        moved: 0,
+        says_more,
+    };
+    for (transfer, said) in [
+        (
+            client.put_pipe(faulty(false), name("torn"), CopyOptions::default()),
+            "it panicked",
+        ),
+        (
+            client.put_pipe(faulty(true), name("torn"), CopyOptions::default()),
+            "reader returned",
+        ),
+        (
+            client.get_pipe(name("file"), faulty(false), CopyOptions::default()),
+            "it panicked",
+        ),
+    ] {
+        let error = within(transfer.finish()).await.unwrap_err();
+        let text = nicstripe::chain(&error);
+        assert!(text.contains(said) && !error.is_retryable(), "{error:?}");
+    }
+    within(innocent.finish()).await.unwrap();
+    assert_eq!(
+        std::fs::read(served.path("innocent")).unwrap(),
+        [7; 600_000]
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     let served = Served::start().await;

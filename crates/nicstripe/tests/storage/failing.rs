@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::SystemTime,
@@ -30,6 +30,8 @@ struct Faults {
     change: AtomicBool,
     /// Lists names without an end.
     endless: AtomicBool,
+    /// Lists these names, whatever is requested.
+    listed: Mutex<Vec<&'static str>>,
 }
 
 /// In-memory storage whose operations fail as selected in [`Faults`].
@@ -75,6 +77,12 @@ impl Storage for Failing {
             let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
             let names = (1..=most as u64).map(|next| format!("{:020}", last + next));
             return Ok((names.map(|name| (name.into_bytes(), stat)).collect(), true));
+        }
+        let listed = self.1.listed.lock().unwrap();
+        if !listed.is_empty() {
+            let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
+            let names = listed.iter().map(|name| (name.as_bytes().to_vec(), stat));
+            return Ok((names.collect(), true));
         }
         self.0.list(dir, after, most)
     }
@@ -252,4 +260,27 @@ async fn a_listing_without_an_end_fails() {
         error.to_string().contains("more names than are read"),
         "{error}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_list_of_a_storage_fails_its_request_alone() {
+    use tokio::io::AsyncWriteExt;
+
+    let storage = Failing::default();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let mut innocent = client.create(&name("innocent"), CopyOptions::default());
+    innocent.write_all(&[7; 600_000]).await.unwrap();
+    for wrong in [&["b", "a"][..], &["a/b"], &[".."], &["a", "a"]] {
+        *storage.1.listed.lock().unwrap() = wrong.to_vec();
+        let error = within(client.list(None)).await.unwrap_err();
+        assert_eq!(error.fail_code(), Some(FailCode::Io), "{wrong:?}: {error}");
+        assert!(!error.is_retryable(), "{wrong:?}: {error}");
+    }
+    // The same page again and again.
+    let mut entries = client.entries(None).at_most(9000);
+    *storage.1.listed.lock().unwrap() = vec!["a"];
+    assert!(within(entries.next()).await.unwrap().is_some());
+    storage.1.listed.lock().unwrap().clear();
+    within(innocent.finish()).await.unwrap();
 }

@@ -233,7 +233,7 @@ impl AskKind {
     ///
     /// A listing must have valid names in ascending order. The names must be after the requested
     /// start, and within the requested number.
-    pub(crate) fn is_answered_by(&self, answer: &AnswerKind) -> bool {
+    pub fn is_answered_by(&self, answer: &AnswerKind) -> bool {
         match (self, answer) {
             (_, AnswerKind::Failed { .. }) => true,
             (Self::List { after, most, .. }, AnswerKind::Entries { entries, more }) => {

@@ -339,13 +339,19 @@ impl Driver {
     pub(super) fn give_up(&mut self, error: Error) {
         self.closing = Some(CloseCode::Cancelled);
         let host = self.config.host.clone();
-        let why = match &error {
-            Error::Ended { why, .. } => why.clone(),
-            error => crate::text::chain(error),
+        let again = |error: &Error| match error {
+            Error::Ended { why, .. } => Error::ended(&host, why),
+            // No session with this peer goes better.
+            Error::Protocol { address, why } => Error::Protocol {
+                address: *address,
+                why: why.clone(),
+            },
+            error => Error::ended(&host, crate::text::chain(error)),
         };
-        let mut error = Some(error);
+        let mut next = error;
         Self::end_waiting(&mut self.running, &mut self.asks, || {
-            error.take().unwrap_or_else(|| Error::ended(&host, &why))
+            let others = again(&next);
+            std::mem::replace(&mut next, others)
         });
     }
 

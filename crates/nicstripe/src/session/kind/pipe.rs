@@ -1,6 +1,10 @@
 //! Pipes: a reader or writer of the program, which a dedicated thread uses.
 
-use std::{io, thread};
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
 
 use nicstripe_proto::ChunkSize;
 
@@ -12,12 +16,13 @@ use super::{
 use crate::{file::FileError, session::jobs::Fault};
 
 /// Returns the source that sends the bytes of a reader until end of file.
-pub(crate) fn source(mut reader: impl io::Read + Send + 'static, upload: Upload) -> StreamSource {
+pub(crate) fn source(reader: impl io::Read + Send + 'static, upload: Upload) -> StreamSource {
     StreamSource::new(upload, |mut chunks, _| {
         let fault = Fault::of(&chunks.inputs);
         start_thread(move || {
             let _fault = fault;
-            let result = send_all(&mut chunks, &mut reader)
+            let send = |mut reader| send_all(&mut chunks, &mut reader);
+            let result = guarded(move || send(reader))
                 .map_err(|error| FileError::new("read", "standard input", error));
             chunks.end_blocking(result);
         })
@@ -26,18 +31,24 @@ pub(crate) fn source(mut reader: impl io::Read + Send + 'static, upload: Upload)
 
 /// Returns the sink that passes the received bytes in order to a writer, such as standard output. A
 /// write error fails the transfer.
-pub(crate) fn sink(mut writer: impl io::Write + Send + 'static, download: Download) -> StreamSink {
+pub(crate) fn sink(writer: impl io::Write + Send + 'static, download: Download) -> StreamSink {
     StreamSink::new(download, |_, mut incoming| {
         let fault = Fault::of(&incoming.inputs);
         start_thread(move || {
             let _fault = fault;
-            if let Some(result) = write_all(&mut writer, &mut incoming).transpose() {
+            let write = |mut writer| write_all(&mut writer, &mut incoming);
+            if let Some(result) = guarded(move || write(writer)).transpose() {
                 let result =
                     result.map_err(|error| FileError::new("write", "standard output", error));
                 drop(incoming.inputs.blocking_send(incoming.drained(result)));
             }
         })
     })
+}
+
+/// Runs code of the program. A panic in it fails its transfer, and concerns no other.
+fn guarded<T>(run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(io::Error::other("it panicked")))
 }
 
 fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -87,6 +98,13 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         match reader.read(bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(read) if read > bytes.len() => {
+                let why = format!(
+                    "reader returned {read} bytes for a buffer of {}",
+                    bytes.len()
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
             result => return result,
         }
     }
