@@ -21,8 +21,7 @@ pub(crate) fn source(reader: impl io::Read + Send + 'static, upload: Upload) -> 
         let fault = Fault::of(&chunks.inputs);
         start_thread(move || {
             let _fault = fault;
-            let send = |mut reader| send_all(&mut chunks, &mut reader);
-            let result = guarded(move || send(reader))
+            let result = guarded(|| send_all(&mut chunks, reader))
                 .map_err(|error| FileError::new("read", "standard input", error));
             chunks.end_blocking(result);
         })
@@ -36,8 +35,7 @@ pub(crate) fn sink(writer: impl io::Write + Send + 'static, download: Download) 
         let fault = Fault::of(&incoming.inputs);
         start_thread(move || {
             let _fault = fault;
-            let write = |mut writer| write_all(&mut writer, &mut incoming);
-            if let Some(result) = guarded(move || write(writer)).transpose() {
+            if let Some(result) = guarded(|| write_all(writer, &mut incoming)).transpose() {
                 let result =
                     result.map_err(|error| FileError::new("write", "standard output", error));
                 drop(incoming.inputs.blocking_send(incoming.drained(result)));
@@ -60,19 +58,19 @@ fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Sends all bytes of a reader. Holds the first chunk back until the next read, since its hash
 /// depends on whether it is the only one.
-fn send_all(chunks: &mut ChunkSender, reader: &mut dyn io::Read) -> io::Result<()> {
+fn send_all(chunks: &mut ChunkSender, mut reader: impl io::Read) -> io::Result<()> {
     let full = ChunkSize::DEFAULT.bytes() as usize;
     let mut first = None;
     loop {
         let mut buffer = chunks.buffer();
-        let first_len = read_some(reader, buffer.bytes_mut(full))?;
+        let first_len = read_some(&mut reader, buffer.bytes_mut(full))?;
         let goes_on = first
             .take()
             .is_none_or(|first| chunks.send(first, first_len == 0));
         if first_len == 0 || !goes_on {
             return Ok(());
         }
-        let len = first_len + fill(reader, &mut buffer.bytes_mut(full)[first_len..])?;
+        let len = first_len + fill(&mut reader, &mut buffer.bytes_mut(full)[first_len..])?;
         buffer.bytes_mut(len);
         if len == full && chunks.is_new() {
             first = Some(buffer);
@@ -111,7 +109,7 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Writes chunks until the end of the data. Returns `None` if the transfer ended before that.
-fn write_all(writer: &mut dyn io::Write, incoming: &mut Incoming) -> io::Result<Option<()>> {
+fn write_all(mut writer: impl io::Write, incoming: &mut Incoming) -> io::Result<Option<()>> {
     while let Some(item) = incoming.items.blocking_recv() {
         match item {
             StreamItem::Chunk(buffer) => writer.write_all(buffer.bytes())?,
