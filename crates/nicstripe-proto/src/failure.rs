@@ -1,9 +1,9 @@
 //! Failures that one peer reports to the other: a category, and a short text.
 
-use minicbor::{Decode, Encode};
+use minicbor::{Decode, Decoder, Encode, decode};
 
 /// Category of a transfer's failure. The command maps each category to an exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode)]
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum FailCode {
@@ -70,6 +70,27 @@ impl FailCode {
     }
 }
 
+/// A code of a newer peer is read as a failure of the operation itself.
+impl<C> Decode<'_, C> for FailCode {
+    fn decode(decoder: &mut Decoder<'_>, _: &mut C) -> Result<Self, decode::Error> {
+        Ok(match decoder.u32()? {
+            0 => Self::Refused,
+            1 => Self::NotFound,
+            2 => Self::Exists,
+            4 => Self::NoSpace,
+            5 => Self::SourceChanged,
+            6 => Self::Digest,
+            7 => Self::Busy,
+            8 => Self::Cancelled,
+            9 => Self::Protocol,
+            10 => Self::NotAFile,
+            11 => Self::NotPermitted,
+            12 => Self::Occupied,
+            _ => Self::Io,
+        })
+    }
+}
+
 /// Truncates a text to at most `most` bytes.
 pub(crate) fn truncate(text: &mut String, most: usize) {
     if text.len() > most {
@@ -83,3 +104,25 @@ pub(crate) fn truncate(text: &mut String, most: usize) {
 
 /// Maximum length of a failure's text in bytes.
 pub(crate) const MAX_TEXT: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_is_read_as_it_is_written_and_an_unknown_one_as_a_failed_operation() {
+        let mut words = std::collections::BTreeSet::new();
+        for number in 0..=12_u32 {
+            let written = minicbor::to_vec(number).unwrap();
+            let code: FailCode = minicbor::decode(&written).unwrap();
+            assert_eq!(minicbor::to_vec(code).unwrap(), written, "{code:?}");
+            words.insert(code.word());
+        }
+        assert_eq!(words.len(), 13);
+        let unknown = minicbor::to_vec(13_u32).unwrap();
+        assert_eq!(
+            minicbor::decode::<FailCode>(&unknown).unwrap(),
+            FailCode::Io
+        );
+    }
+}
