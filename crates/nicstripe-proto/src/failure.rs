@@ -114,15 +114,12 @@ mod tests {
         let mut words = std::collections::BTreeSet::new();
         for number in 0..=12_u32 {
             let written = minicbor::to_vec(number).unwrap();
-            let code: FailCode = minicbor::decode(&written).unwrap();
+            let code: FailCode = decode(&written).unwrap();
             assert_eq!(minicbor::to_vec(code).unwrap(), written, "{code:?}");
             words.insert(code.word());
         }
         assert_eq!(words.len(), 13);
         let unknown = minicbor::to_vec(13_u32).unwrap();
-        assert_eq!(
-            minicbor::decode::<FailCode>(&unknown).unwrap(),
-            FailCode::Io
-        );
+        assert_eq!(decode::<FailCode>(&unknown).unwrap(), FailCode::Io);
     }
 }
