@@ -554,6 +554,11 @@ impl Path {
         self.to(PathState::Connecting)
     }
 
+    /// Returns true if the last attempt began at least the shortest pause ago.
+    pub(crate) fn has_paused(&self, now: Instant) -> bool {
+        now >= self.attempted + RETRY_FIRST
+    }
+
     /// Records a silence. Previous state: `Open`. Next state: `Suspect`.
     pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
         self.flap_damping.on_outage(now);

@@ -167,8 +167,9 @@ impl Session {
             self.on_path_lost(id, was_connected.then_some(loss), now);
             self.on_link_lost(id, was_connected, obstacle, now);
             if is_only && was_connected {
-                // Until one of them connects, nothing moves.
-                self.retry_at_once(|path, _| path != id, now);
+                // Until one of them connects, nothing moves. A peer that drops each connection does
+                // not thereby shorten the pause between two attempts at one path.
+                self.retry_at_once(|other, path| other != id && path.has_paused(now), now);
             }
         }
     }

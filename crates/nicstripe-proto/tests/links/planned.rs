@@ -321,6 +321,22 @@ fn without_a_connection_nothing_is_announced_and_all_is_tried_at_once() {
 }
 
 #[test]
+fn a_peer_that_drops_each_connection_is_tried_four_times_a_second_at_each_path() {
+    let (local, remote) = cable();
+    let mut client = Client::new(local, remote, Some(2));
+    let mut attempts = 0;
+    for _ in 0..1000 {
+        client.pass(Duration::from_millis(10));
+        for path in client.made() {
+            attempts += 1;
+            client.opened(path);
+            client.lost(path);
+        }
+    }
+    assert!((10..=2 * 4 * 10 + 4).contains(&attempts), "{attempts}");
+}
+
+#[test]
 fn what_was_announced_for_a_plan_that_is_no_more_is_not_connected() {
     let mut client = with_a_strict_peer();
     assert!(matches!(&client.steps()[..], [Event::Announce(_)]));
