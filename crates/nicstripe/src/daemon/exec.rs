@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode, TransferId,
+    TransferId,
     message::{Exec, ExitStatus},
 };
 use parking_lot::Mutex;
@@ -99,10 +99,8 @@ impl Commands {
     ) -> impl Future<Output = Result<Opened, FileError>> + Send + 'static {
         let output = self.outputs.lock().remove(&number);
         async move {
-            let missing = || {
-                let cause = io::Error::other("no command has been requested");
-                FileError::new("send", "an output", cause).with_code(FailCode::Protocol)
-            };
+            let missing =
+                || FileError::violated("send", "an output", "no command has been requested");
             let output = output.ok_or_else(missing)?;
             let source = output.await.unwrap_or_else(|_| Err(missing()))?;
             Ok((Box::new(source) as _, Vec::new()))
@@ -119,8 +117,7 @@ impl Commands {
         let (executor, command) = self.permitted(exec)?;
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| {
             let why = format!("limit of {MOST_COMMANDS} concurrent commands per session reached");
-            let error = FileError::new("run", "another command", io::Error::other(why));
-            error.with_code(FailCode::Refused)
+            FileError::refused("run", "another command", why)
         })?;
         let files = self.peer.lease_files(OF_COMMAND, session).await?;
         let started = self.peer.pool().call(move || executor.start(command)).await;
@@ -134,8 +131,8 @@ impl Commands {
         let words: Vec<Vec<u8>> = exec.words.into_iter().map(|word| word.0).collect();
         let shown = ExecRule::shown(&words);
         let Some(executor) = self.peer.shared.executor.clone() else {
-            let why = io::Error::other("this daemon runs no commands");
-            return Err(FileError::new("run", &shown, why).with_code(FailCode::Refused));
+            let why = "this daemon runs no commands";
+            return Err(FileError::refused("run", &shown, why));
         };
         let peer = self.peer.rights.name();
         let rules = &self.peer.rights.options().exec;

@@ -98,12 +98,10 @@ impl ServedPeer {
 
     fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
         let name = match &put.into {
-            Some(own) if self.served.is_directory(&put.name) => {
-                put.name.join(own.file_name()).map_err(|error| {
-                    FileError::new("receive", &put.name, io::Error::other(error))
-                        .with_code(FailCode::Refused)
-                })?
-            }
+            Some(own) if self.served.is_directory(&put.name) => put
+                .name
+                .join(own.file_name())
+                .map_err(|error| FileError::refused("receive", &put.name, error))?,
             _ => put.name.clone(),
         };
         if let Some(inbox) = &self.shared.inbox {

@@ -11,7 +11,7 @@ use std::{
 use nicstripe_proto::{
     Name,
     journal::Timestamp,
-    message::{MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
+    message::{MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat, are_listed},
 };
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
@@ -210,13 +210,23 @@ fn stored_page(
         most,
         ..Page::default()
     };
+    let mut is_cut = false;
     for (name, stat) in listed {
         let stat = stat.into();
         if page.push(ObjectEntry { name, stat }).is_err() {
-            return Ok((page.entries, true));
+            is_cut = true;
+            break;
         }
     }
-    Ok((page.entries, more))
+    // The client would end the session.
+    if !are_listed(&page.entries, after) {
+        let why = "its storage listed invalid, unordered or repeated names";
+        let shown = dir.map_or_else(|| ".".to_owned(), ToString::to_string);
+        let error = FileError::new("list", shown, io::Error::other(why));
+        tracing::error!("{}", error.one_line());
+        return Err(error);
+    }
+    Ok((page.entries, more || is_cut))
 }
 
 /// Entries of one answer to a list request, limited in number and message size.

@@ -3,7 +3,6 @@
 
 use std::{
     future::ready,
-    io,
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -102,19 +101,10 @@ impl Serve for Service {
                 .part(&self.peer, *offset)
                 .map(|(part, more)| AnswerKind::Facts { part, more }),
         };
-        let failed = |error: FileError| AnswerKind::Failed {
+        answered.unwrap_or_else(|error| AnswerKind::Failed {
             code: error.code,
             text: error.one_line(),
-        };
-        let answer = answered.unwrap_or_else(failed);
-        if ask.is_answered_by(&answer) {
-            return answer;
-        }
-        // A storage of the embedding program. The client would end the session.
-        let why = "its storage listed invalid, unordered or repeated names";
-        let error = FileError::new("list", "this directory", io::Error::other(why));
-        tracing::error!(peer = self.peer.rights.name(), "{}", error.one_line());
-        failed(error)
+        })
     }
 
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {

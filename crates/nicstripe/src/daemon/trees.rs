@@ -1,11 +1,8 @@
 //! Tree transfers of a daemon, requested by a peer.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
-use nicstripe_proto::{
-    FailCode,
-    message::{GetTree, MOST_SOURCES, PutTree},
-};
+use nicstripe_proto::message::{GetTree, MOST_SOURCES, PutTree};
 use tokio::sync::Semaphore;
 
 use super::served_peer::{ServedPeer, leased};
@@ -114,8 +111,7 @@ impl Trees {
         let count = sources.len();
         if !(1..=MOST_SOURCES).contains(&count) {
             let why = format!("peer requested {count} sources, expected 1 to {MOST_SOURCES}");
-            let error = FileError::new("send", "trees", io::Error::other(why));
-            return Err(error.with_code(FailCode::Protocol));
+            return Err(FileError::violated("send", "trees", why));
         }
         let root = self.peer.served.root("send", &"a tree")?;
         let names = walk.only.as_deref().unwrap_or_default();
@@ -149,8 +145,7 @@ impl Trees {
     ) -> Result<(impl Send + 'static + use<>, usize), FileError> {
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| {
             let why = format!("limit of {MOST_TREES} concurrent trees per session reached");
-            let error = FileError::new("begin", "another tree", io::Error::other(why));
-            error.with_code(FailCode::Refused)
+            FileError::refused("begin", "another tree", why)
         })?;
         let memory = self.peer.memory();
         let memory = memory.lease_between(least + request_size, most + request_size);

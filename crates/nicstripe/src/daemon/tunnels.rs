@@ -1,12 +1,8 @@
 //! Tunnel multiplexer of a daemon's session, for the targets that the peer's line permits
 //! (`dial=`, `listen=`).
 
-use std::{
-    io,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
-use nicstripe_proto::FailCode;
 use parking_lot::Mutex;
 
 use super::served_peer::ServedPeer;
@@ -90,6 +86,5 @@ fn free_up(peer: Arc<ServedPeer>, session: SessionHandle) -> FreeUp {
 }
 
 fn exists() -> FileError {
-    let cause = io::Error::other("tunnel multiplexer exists already");
-    FileError::new("open", "tunnels", cause).with_code(FailCode::Refused)
+    FileError::refused("open", "tunnels", "tunnel multiplexer exists already")
 }

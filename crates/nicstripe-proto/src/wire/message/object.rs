@@ -233,20 +233,11 @@ impl AskKind {
     ///
     /// A listing must have valid names in ascending order. The names must be after the requested
     /// start, and within the requested number.
-    pub fn is_answered_by(&self, answer: &AnswerKind) -> bool {
+    pub(crate) fn is_answered_by(&self, answer: &AnswerKind) -> bool {
         match (self, answer) {
             (_, AnswerKind::Failed { .. }) => true,
             (Self::List { after, most, .. }, AnswerKind::Entries { entries, more }) => {
-                let first = entries.first().map(|entry| &entry.name);
-                let is_behind =
-                    first.is_none_or(|first| after.as_ref().is_none_or(|after| first > after));
-                let is_ordered = entries.is_sorted_by(|one, next| one.name < next.name);
-                let are_plain = entries.iter().all(|entry| {
-                    entry.name.len() <= MAX_COMPONENT && Name::new([&entry.name[..]]).is_ok()
-                });
-                is_behind
-                    && is_ordered
-                    && are_plain
+                are_listed(entries, after.as_deref())
                     && entries.len() <= *most as usize
                     && !(*more && entries.is_empty())
             }
@@ -261,4 +252,16 @@ impl AskKind {
             _ => false,
         }
     }
+}
+
+/// Returns true if entries are a page of a listing: valid names in ascending order, after the name
+/// `after`.
+pub fn are_listed(entries: &[ObjectEntry], after: Option<&[u8]>) -> bool {
+    let first = entries.first().map(|entry| &entry.name[..]);
+    let is_behind = first.is_none_or(|first| after.is_none_or(|after| first > after));
+    let is_ordered = entries.is_sorted_by(|one, next| one.name < next.name);
+    let is_plain = |entry: &ObjectEntry| {
+        entry.name.len() <= MAX_COMPONENT && Name::new([&entry.name[..]]).is_ok()
+    };
+    is_behind && is_ordered && entries.iter().all(is_plain)
 }
