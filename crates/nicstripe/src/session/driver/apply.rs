@@ -273,6 +273,10 @@ async fn the_end_of_an_earlier_connection_leaves_the_current_one_alone() {
 async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     let mut applied = Applied::connected().await;
     let mut ended = applied.get();
+    let (reply, mut answer) = oneshot::channel();
+    let name = Name::new(["a"]).unwrap();
+    let ask = AskKind::Remove { name };
+    applied.command(Command::Ask { ask, reply });
     for breach in 1..=MOST_BREACHES {
         assert!(applied.driver.closing.is_none());
         let end = StreamEnd::Frame(FrameError::UnknownType(99));
@@ -283,6 +287,9 @@ async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     }
     assert!(applied.driver.closing.is_some());
     assert!(matches!(ended.try_recv(), Ok(Err(Error::Protocol { .. }))));
+    // Whoever else waits is not told to try again, either.
+    let answer = answer.try_recv().unwrap().unwrap_err();
+    assert!(matches!(answer, Error::Protocol { .. }) && !answer.is_retryable());
 }
 
 #[tokio::test(start_paused = true)]
