@@ -70,11 +70,11 @@ fn a_cable_that_drops_one_way_is_noticed() {
 /// Copies over two cables, and lets `lose` disable one of them after a quarter. Panics unless the
 /// rest arrives over the other cable, at most twice `allowed` seconds later than ideal.
 ///
-/// The rest takes over 2 s, longer than the period of silence after which a path counts as lost.
+/// The rest takes over 3 s, twice the period of silence after which a path counts as lost.
 #[track_caller]
 fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     let hosts = Hosts::joined_by(&links());
-    let bytes = content(16 * MIB);
+    let bytes = content(24 * MIB);
     let ends = way.prepare(&hosts, &bytes);
     let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
     let quarter = bytes.len() / 4;
