@@ -47,6 +47,9 @@ pub enum FailCode {
     /// Something that is no regular file has the target's name, and nothing replaces it.
     #[n(12)]
     Occupied,
+    /// The requested range begins past the end of the file, or ends before it begins.
+    #[n(13)]
+    Range,
 }
 
 impl FailCode {
@@ -66,6 +69,7 @@ impl FailCode {
             Self::NotAFile => "not_a_file",
             Self::NotPermitted => "not_permitted",
             Self::Occupied => "occupied",
+            Self::Range => "range",
         }
     }
 }
@@ -86,6 +90,7 @@ impl<C> Decode<'_, C> for FailCode {
             10 => Self::NotAFile,
             11 => Self::NotPermitted,
             12 => Self::Occupied,
+            13 => Self::Range,
             _ => Self::Io,
         })
     }
@@ -112,14 +117,14 @@ mod tests {
     #[test]
     fn each_code_is_read_as_it_is_written_and_an_unknown_one_as_a_failed_operation() {
         let mut words = std::collections::BTreeSet::new();
-        for number in 0..=12_u32 {
+        for number in 0..=13_u32 {
             let written = minicbor::to_vec(number).unwrap();
             let code: FailCode = decode(&written).unwrap();
             assert_eq!(minicbor::to_vec(code).unwrap(), written, "{code:?}");
             words.insert(code.word());
         }
-        assert_eq!(words.len(), 13);
-        let unknown = minicbor::to_vec(13_u32).unwrap();
+        assert_eq!(words.len(), 14);
+        let unknown = minicbor::to_vec(14_u32).unwrap();
         assert_eq!(decode::<FailCode>(&unknown).unwrap(), FailCode::Io);
     }
 }

@@ -1,6 +1,6 @@
 //! File names on the wire: lists of path components. Invalid names are rejected, never sanitized.
 
-use std::fmt;
+use std::{fmt, os::unix::ffi::OsStrExt as _, path::Path, str::FromStr};
 
 use minicbor::{Decode, Decoder, Encode, bytes::ByteVec, decode};
 
@@ -16,8 +16,9 @@ pub const MAX_NAME: usize = 4095;
 /// File name relative to the daemon's root, as components.
 ///
 /// Has 1 to [`MAX_COMPONENTS`] components. None is empty, `.`, `..`, longer than [`MAX_COMPONENT`]
-/// bytes, or contains a slash or NUL. Components need not be UTF-8.
-#[derive(Clone, PartialEq, Eq, Hash, Encode)]
+/// bytes, or contains a slash or NUL. Components need not be UTF-8. Names are ordered by the bytes of
+/// their components, so that a directory comes right before what is in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode)]
 #[cbor(transparent)]
 pub struct Name(#[n(0)] Vec<ByteVec>);
 
@@ -91,14 +92,59 @@ impl Name {
     pub fn join(&self, component: &[u8]) -> Result<Self, NameError> {
         Self::new(self.components().chain([component]))
     }
+
+    /// Returns the name of the directory that contains this name; `None` for one in the root.
+    pub fn parent(&self) -> Option<Self> {
+        let (_, parents) = self.0.split_last()?;
+        (!parents.is_empty()).then(|| Self(parents.to_vec()))
+    }
+
+    /// Returns the rest of the name below the directory `dir`; `None` if it is not below it.
+    pub fn strip_prefix(&self, dir: &Self) -> Option<Self> {
+        let rest = self.0.strip_prefix(&dir.0[..])?;
+        (!rest.is_empty()).then(|| Self(rest.to_vec()))
+    }
+
+    /// Returns the name as a relative path, with `/` between components. [`parse`](Self::parse)
+    /// returns the same name for it, unlike for the text of its `Display`, which is escaped.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let components: Vec<&[u8]> = self.components().collect();
+        components.join(&b'/')
+    }
+}
+
+/// As [`Name::parse`].
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(path: &str) -> Result<Self, NameError> {
+        Self::parse(path.as_bytes())
+    }
+}
+
+/// As [`Name::parse`].
+impl TryFrom<&str> for Name {
+    type Error = NameError;
+
+    fn try_from(path: &str) -> Result<Self, NameError> {
+        path.parse()
+    }
+}
+
+/// As [`Name::parse`].
+impl TryFrom<&Path> for Name {
+    type Error = NameError;
+
+    fn try_from(path: &Path) -> Result<Self, NameError> {
+        Self::parse(path.as_os_str().as_bytes())
+    }
 }
 
 /// Formats the name with `/` between components. Escapes control characters and bytes that are not
 /// UTF-8.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let components: Vec<&[u8]> = self.components().collect();
-        f.write_str(&escaped(&components.join(&b'/')))
+        f.write_str(&escaped(&self.to_bytes()))
     }
 }
 
@@ -202,6 +248,32 @@ mod tests {
         );
         assert_eq!(name.to_string(), "a/b c/\\xff.bin");
         assert_eq!(name.file_name(), b"\xff.bin");
+    }
+
+    #[test]
+    fn a_name_is_taken_apart_and_put_together() {
+        let name: Name = "a/b/c".parse().unwrap();
+        let dir = name.parent().unwrap();
+        assert_eq!(dir, Name::try_from("a/b").unwrap());
+        assert_eq!(dir.parent().unwrap().parent(), None);
+        assert_eq!(dir.join(name.file_name()).unwrap(), name);
+        let below = |dir: &str| name.strip_prefix(&dir.parse().unwrap());
+        assert_eq!(below("a"), Some("b/c".parse().unwrap()));
+        assert_eq!(
+            [below("a/b/c"), below("b"), below("a/b/c/d")],
+            [None, None, None]
+        );
+        let odd = Name::new([&b"a\\"[..], b"\xff"]).unwrap();
+        assert_eq!(Name::parse(&odd.to_bytes()).unwrap(), odd);
+        assert_ne!(Name::parse(odd.to_string().as_bytes()).unwrap(), odd);
+        assert_eq!(Name::try_from(Path::new("a/b/c")).unwrap(), name);
+        assert!(Name::try_from("/a").is_err() && "..".parse::<Name>().is_err());
+        let mut sorted: Vec<Name> = ["a.b", "a/b", "a"].map(|name| name.parse().unwrap()).into();
+        sorted.sort();
+        assert_eq!(
+            sorted.iter().map(Name::to_string).collect::<Vec<_>>(),
+            ["a", "a/b", "a.b"]
+        );
     }
 
     #[test]
