@@ -11,11 +11,14 @@ mod listener;
 mod measured;
 mod objects;
 mod reader;
+mod reconnects;
 mod request;
+mod runtime;
 mod sessions;
 mod transfer;
 mod trees;
 mod tunnels;
+mod turns;
 mod writer;
 
 pub use self::{

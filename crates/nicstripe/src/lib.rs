@@ -124,15 +124,19 @@
 //! tree that is dropped or [cancelled](Transfer::cancel) leaves the received data durable at the
 //! receiver. Repeating the call, from this process or a later one, resumes it;
 //! [`Error::is_resumable`] returns true in that case. An object that is dropped before
-//! [`ObjectWriter::finish`] leaves nothing, because its source cannot be read again.
+//! [`ObjectWriter::finish`] leaves nothing, because its source cannot be read again. A request that
+//! was sent may be carried out although its call was dropped: `remove`, `rename`, `make_dir`, and a
+//! `write` whose bytes had all arrived.
 //!
 //! # Errors and retries
 //!
 //! Every call returns [`Error`]. [`Error::actor`] names who must act, [`Error::is_retryable`]
 //! returns true if the same call may succeed later without any change. [`Error::is_not_found`] and
 //! [`Error::fail_code`] identify permanent failures. The loss of a link is no error while another
-//! link is up, or if it returns within [`ClientBuilder::patience`]. Copies of files and trees wait
-//! for a daemon that restarts. The caller must repeat calls whose bytes the library does not keep:
+//! link is up, or if it returns within [`ClientBuilder::patience`], and neither is that of a daemon
+//! that returns within it: [`Client`] has the table of what waits and what is repeated. The caller
+//! must repeat the rest, or what has waited in vain. A repeated call may find its own work: `write`
+//! without `replace` finds that the name exists, `remove` and `rename` do not find the old name.
 //!
 //! ```no_run
 //! # async fn example(
@@ -195,8 +199,10 @@
 //!
 //! Programs without async code use [`blocking`], which wraps the same client and its own runtime.
 //!
-//! Async code runs on the caller's tokio runtime, of either flavour, with I/O and time enabled. A
-//! few I/O threads read, hash and write files; a [`Client`] or [`Daemon`] owns them, and they end
+//! [`ClientBuilder::connect`] and [`DaemonBuilder::bind`] need a tokio runtime, of either flavour,
+//! with I/O and time enabled, on which all work of the client or daemon runs. Its calls may come
+//! from other runtimes and executors, or from threads with none. A child process made by `fork` has
+//! none of the threads: connect there again. A few I/O threads read, hash and write files; a [`Client`] or [`Daemon`] owns them, and they end
 //! with it. There is no thread per object. Each tree and each pipe has a thread.
 //!
 //! # Side effects
@@ -223,6 +229,10 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod bench;
 mod client;

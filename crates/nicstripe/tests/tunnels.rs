@@ -72,6 +72,7 @@ impl Stage {
             .identity(client)
             .peers(trusting(&daemon, "read-only"))
             .port(port)
+            .patience(Duration::from_secs(5))
             .links(links);
         let client = client.connect("127.0.0.1").await.unwrap();
         Self {

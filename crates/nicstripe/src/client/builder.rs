@@ -17,8 +17,9 @@ use crate::{
 /// Builder of a [`Client`](super::Client).
 ///
 /// Defaults: port 7747, every usable link, one connection per link (more over bonds), routes as
-/// [`RoutePolicy::Auto`], no rate limit, 10 minutes of patience without any link. Identity and
-/// peers are required.
+/// [`RoutePolicy::Auto`], no rate limit, 10 minutes of patience without any link. Without an
+/// identity, [`connect`](Self::connect) makes a key that no daemon knows; without peers, it accepts
+/// no daemon.
 #[derive(Debug, Clone)]
 pub struct ClientBuilder {
     pub(super) identity: Option<Identity>,
@@ -166,8 +167,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the maximum time that a transfer waits without any link. Also limits the wait for a
-    /// daemon that has no capacity for another session.
+    /// Sets the maximum time that a call waits without any link, for a daemon that was lost, for one
+    /// that has no capacity for another session, or for its turn while no other transfer of the
+    /// client moves. [`Client`](super::Client) has the table of the calls that wait.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));

@@ -58,8 +58,24 @@ impl Client {
         stdout: impl AsyncWrite + Send + Unpin + 'static,
         stderr: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<ExitStatus, Error> {
-        Error::require_runtime()?;
         let words = words.into_iter().map(|word| Word(word.into())).collect();
+        let (client, outputs) = (self.clone(), (Box::new(stdout), Box::new(stderr)));
+        let executed = async move {
+            let (stdout, stderr) = outputs;
+            client
+                .exec_here(words, Box::new(stdin), stdout, stderr)
+                .await
+        };
+        self.inner.runtime.run(executed).await?
+    }
+
+    async fn exec_here(
+        &self,
+        words: Vec<Word>,
+        stdin: Box<dyn AsyncRead + Send + Unpin>,
+        stdout: Box<dyn AsyncWrite + Send + Unpin>,
+        stderr: Box<dyn AsyncWrite + Send + Unpin>,
+    ) -> Result<ExitStatus, Error> {
         let session = self.inner.session().await?;
         session.peer.require(Feature::Exec, &self.inner.host)?;
         let lost = || Error::ended(&self.inner.host, "before the command began");
@@ -80,10 +96,10 @@ impl Client {
                 return Err(invalid());
             }
             let kinds: [Box<dyn Kind>; 4] = [
-                Box::new(ByteSink::output(Box::new(stdout), STANDARD_OUTPUT)),
-                Box::new(ByteSink::output(Box::new(stderr), STANDARD_ERROR)),
+                Box::new(ByteSink::output(stdout, STANDARD_OUTPUT)),
+                Box::new(ByteSink::output(stderr, STANDARD_ERROR)),
                 Box::new(ByteSink::output(Box::new(status), "exit status").telling(tell)),
-                Box::new(ByteSource::input(Box::new(stdin), exec)),
+                Box::new(ByteSource::input(stdin, exec)),
             ];
             // The request comes last, when its outputs are expected.
             let [a, b, c] = outputs;

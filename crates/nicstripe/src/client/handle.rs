@@ -6,23 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{Name, message::CloseCode};
+use nicstripe_proto::Name;
 
 use super::{
     builder::ClientBuilder,
     files::{FileDownload, FileUpload},
     request::{Once, Request, download_of},
-    sessions::{CLOSE_TIMEOUT, Inner},
+    sessions::Inner,
     transfer::Transfer,
     trees::{TreeDownload, TreeUpload},
 };
 use crate::{
     file::options::CopyOptions,
     report::{error::Error, survey::LinkSurvey},
-    session::{
-        Command,
-        kind::{Upload, pipe},
-    },
+    session::kind::{Upload, pipe},
     tree::TreeOptions,
     trust::{Identity, PublicKey},
 };
@@ -35,7 +32,23 @@ use crate::{
 /// are sent round-robin, so that a small transfer does not wait for a large one. Every transfer
 /// receives the link events.
 ///
-/// Transfers run on the tokio runtime of [`ClientBuilder::connect`], whatever thread starts them.
+/// All its work runs on the tokio runtime of [`ClientBuilder::connect`], whatever thread or executor
+/// makes a call. Once that runtime has been dropped, calls end with [`Error::RuntimeEnded`]; in a
+/// child process that `fork` made, with [`Error::Forked`].
+///
+/// A call waits for a daemon that was lost as long as [`patience`](ClientBuilder::patience) allows,
+/// and those that change nothing, or to the same again, are repeated:
+///
+/// | call | waits for the daemon | repeated if the session is lost on the way |
+/// | --- | --- | --- |
+/// | [`connect`](ClientBuilder::connect) | while it is full or accepts too slowly | |
+/// | `put`, `get`, `put_tree`, `get_tree` | yes | yes; resumes |
+/// | `write`, `make_dir`, `read`, reads of an [`ObjectReader`](crate::ObjectReader) | yes | yes |
+/// | `stat`, `list`, `entries`, `open` | yes | yes |
+/// | `put_pipe`, `get_pipe`, `create` | yes, before the first byte | no: bytes that have passed are gone |
+/// | `remove`, `rename` | yes | no: may have been carried out |
+/// | `exec`, `dial`, `listen`, `facts`, `bench` | yes | no |
+/// | `peer`, `root`, `links` | yes | |
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
@@ -251,19 +264,22 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The daemon is no longer reachable; [`Error::NoRuntime`] outside a tokio runtime.
+    /// The daemon is no longer reachable.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
-        Error::require_runtime()?;
-        let session = self.inner.session().await?;
-        let ended = || Error::ended(&self.inner.host, "before its links were known");
-        let deadline = Instant::now() + SURVEY_TIMEOUT;
-        loop {
-            let survey = session.survey().await.ok_or_else(ended)?;
-            if survey.is_settled() || Instant::now() >= deadline {
-                return Ok(survey);
+        let inner = self.inner.clone();
+        let surveyed = async move {
+            let session = inner.session().await?;
+            let ended = || Error::ended(&inner.host, "before its links were known");
+            let deadline = Instant::now() + SURVEY_TIMEOUT;
+            loop {
+                let survey = session.survey().await.ok_or_else(ended)?;
+                if survey.is_settled() || Instant::now() >= deadline {
+                    return Ok(survey);
+                }
+                tokio::time::sleep(SURVEY_PAUSE).await;
             }
-            tokio::time::sleep(SURVEY_PAUSE).await;
-        }
+        };
+        self.inner.runtime.run(surveyed).await?
     }
 
     /// Returns the daemon's host name or address as the caller gave it.
@@ -271,7 +287,8 @@ impl Client {
         &self.inner.host
     }
 
-    /// Closes the session. Running transfers are interrupted and can be resumed.
+    /// Closes this client and its clones, whose later calls end with [`Error::Closed`]. Running
+    /// transfers are interrupted and can be resumed.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -280,20 +297,8 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// It is polled outside a tokio runtime.
     pub async fn close(self) {
-        let session = self.inner.slot.lock().await.session.take();
-        if let Some(session) = session {
-            session.flush_tunnels().await;
-            session
-                .handle
-                .command(Command::Close(CloseCode::Done))
-                .await;
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
-        }
+        self.inner.close().await;
     }
 
     pub(super) fn start(&self, request: impl Request + 'static) -> Transfer {
@@ -330,16 +335,16 @@ impl ClientBuilder {
     /// The runtime has no I/O or time driver (`enable_all` of its builder).
     pub async fn connect(self, host: &str) -> Result<Client, Error> {
         Error::require_runtime()?;
-        let system = |source| Error::system("start threads", source);
         let identity = match &self.identity {
             Some(identity) => identity.clone(),
             None => Identity::generate().map_err(|error| Error::failed("make a key", error))?,
         };
-        let inner = Inner::new(self, identity, host).map_err(system)?;
+        let inner = Inner::new(self, identity, host)?;
         let client = Client {
             inner: Arc::new(inner),
         };
-        client.inner.session().await?;
+        let told = client.inner.settings.session.events.as_ref();
+        client.inner.session_of(None, told).await?;
         Ok(client)
     }
 }

@@ -7,7 +7,7 @@ use nicstripe_proto::{
     message::Feature,
     tunnel::{MOST_CONNECTIONS, Target},
 };
-use tokio::{io::AsyncReadExt as _, task::JoinSet, time::timeout};
+use tokio::{io::AsyncReadExt as _, runtime::Handle, task::JoinSet, time::timeout};
 
 use super::handle::Client;
 use crate::{report::error::Error, tunnel::Tunnel};
@@ -24,6 +24,7 @@ pub struct Listener {
     last: u32,
     /// Received part of the next number, and its length in bytes.
     number: ([u8; NUMBER], usize),
+    runtime: Handle,
     claims: JoinSet<Option<Tunnel>>,
 }
 
@@ -50,7 +51,12 @@ impl Client {
     /// # }
     /// ```
     pub async fn listen(&self, address: &str) -> Result<Listener, Error> {
-        Error::require_runtime()?;
+        let (client, address) = (self.clone(), address.to_owned());
+        let listening = async move { client.listen_here(&address).await };
+        self.inner.runtime.run(listening).await?
+    }
+
+    async fn listen_here(&self, address: &str) -> Result<Listener, Error> {
         let session = self.inner.session().await?;
         session.peer.require(Feature::Listeners, &self.inner.host)?;
         let mux = session.mux(&self.inner).await?;
@@ -68,6 +74,7 @@ impl Client {
                 port: u16::from_le_bytes(port),
                 last: 0,
                 number: Default::default(),
+                runtime: self.inner.runtime.handle.clone(),
                 claims: JoinSet::new(),
             })
         };
@@ -114,7 +121,7 @@ impl Listener {
         }
         self.last = number;
         let (mux, host) = (self.announced.mux(), self.host.clone());
-        self.claims.spawn(async move {
+        let claim = async move {
             let target = Target::Accepted(number).to_string();
             let claimed = timeout(CLAIM_TIMEOUT, mux.open(&host, &target)).await;
             // The program that connected may have gone again.
@@ -122,7 +129,8 @@ impl Listener {
                 .ok()?
                 .inspect_err(|error| tracing::debug!(number, %error, "connection was not claimed"))
                 .ok()
-        });
+        };
+        self.claims.spawn_on(claim, &self.runtime);
         Ok(())
     }
 
@@ -215,6 +223,7 @@ mod tests {
                 port: 1,
                 last: 0,
                 number: Default::default(),
+                runtime: Handle::current(),
                 claims: JoinSet::new(),
             };
             (daemon, listener)

@@ -47,7 +47,7 @@ impl Client {
 
     /// Returns the runtime on which the client was connected.
     pub(crate) fn runtime(&self) -> &Handle {
-        &self.inner.runtime
+        &self.inner.runtime.handle
     }
 
     /// Opens another session with the same daemon, optionally with another number of connections

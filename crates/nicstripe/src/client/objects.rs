@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode, Name,
+    ChunkSize, FailCode, Name, SourceIdentity,
     message::{
         AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat,
     },
@@ -17,14 +17,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     handle::Client,
-    reader::ObjectReader,
-    request::{Once, download_of},
+    reader::{FIRST_PART, ObjectReader},
+    reconnects::Reconnects,
+    request::{ObjectDownload, Once, download_of},
     transfer::Transfer,
     writer::ObjectWriter,
 };
 pub use crate::storage::{Kind, Stat};
 use crate::{
-    file::options::CopyOptions,
+    file::{FileError, options::CopyOptions},
     report::{Report, error::Error},
     session::{
         Command,
@@ -136,8 +137,9 @@ impl Client {
     ///
     /// The name does not exist ([`Error::is_not_found`]); a directory is not empty
     /// ([`FailCode::Exists`](crate::FailCode::Exists)); the peer may not remove
-    /// ([`FailCode::NotPermitted`](crate::FailCode::NotPermitted)). After [`Error::Ended`] the file
-    /// may or may not have been removed.
+    /// ([`FailCode::NotPermitted`](crate::FailCode::NotPermitted)). After [`Error::Ended`], or if the
+    /// call is dropped, the file may or may not have been removed: a repeated call that finds no such
+    /// name means that it was.
     pub async fn remove(&self, name: &Name) -> Result<(), Error> {
         self.change(AskKind::Remove { name: name.clone() }).await
     }
@@ -156,7 +158,9 @@ impl Client {
     /// # Errors
     ///
     /// As for [`Client::remove`]; without `replace`, the new name exists
-    /// ([`FailCode::Exists`](crate::FailCode::Exists)).
+    /// ([`FailCode::Exists`](crate::FailCode::Exists)). After [`Error::Ended`], or if the call is
+    /// dropped, it may or may not have been carried out: if a repeated call does not find the old name
+    /// and the new one exists, it was.
     pub async fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
         self.change(AskKind::Rename {
             from: from.clone(),
@@ -177,16 +181,18 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// One of the names is not a directory, or the peer may only read.
+    /// One of the names is not a directory, or the peer may only read. If the call is dropped, the
+    /// directory may have been created all the same.
     pub async fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.change(AskKind::MakeDir { name: name.clone() }).await
     }
 
     /// Opens a file for sequential or random reads. Transfers nothing before the first read.
     ///
-    /// A reader counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while it fetches, even if
-    /// the program reads slowly. If a program waits for another reader while that many fetch,
-    /// without reading from them, it blocks forever.
+    /// A reader that reads on from its first 1 MiB counts towards
+    /// [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until the end of the file, even if the program reads
+    /// slowly. If a program waits for another transfer while that many are not read on, the wait ends
+    /// with [`Error::Crowded`].
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -213,8 +219,9 @@ impl Client {
         Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
     }
 
-    /// Reads a file, or a range of it, into memory. A range past the end is truncated. `Ok` means
-    /// that the bytes are verified to be those the daemon read.
+    /// Reads a file, or a range of it, into memory. `Ok` means that the bytes are verified to be those
+    /// the daemon read. A range may begin anywhere in the file or at its end, and is truncated to the
+    /// file.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -228,21 +235,38 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The file does not exist ([`Error::is_not_found`]); the range begins past its end
-    /// ([`FailCode::Refused`](crate::FailCode::Refused)); it cannot be read, or the daemon cannot
-    /// be reached.
+    /// The file does not exist ([`Error::is_not_found`]); the range begins past its end, or ends
+    /// before it begins ([`FailCode::Range`](crate::FailCode::Range)); the file cannot be read, or
+    /// changed while it was read; the daemon cannot be reached.
     pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        let range = range.map(|range| GetRange {
-            offset: range.start,
-            len: range.end.saturating_sub(range.start),
-        });
+        let range = match range {
+            Some(range) => Some(GetRange {
+                offset: range.start,
+                len: range.end.checked_sub(range.start).ok_or_else(|| {
+                    let why = format!("requested range {range:?} ends before it begins");
+                    FileError::refused("read", name, why).with_code(FailCode::Range)
+                })?,
+            }),
+            None => None,
+        };
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
         let most = range.map_or(u64::MAX, |range| range.len);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut first) = (Vec::new(), None);
         while let Some(read) = chunks.recv().await {
             match read {
-                Read::Begun(identity) => {
-                    bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize);
+                Read::Begun(found) => {
+                    let first = *first.get_or_insert(found);
+                    // After a lost session, of what is left.
+                    let left = first.size.saturating_sub(bytes.len() as u64);
+                    if found
+                        != (SourceIdentity {
+                            size: left,
+                            ..first
+                        })
+                    {
+                        return Err(self.changed(name, "while it was read"));
+                    }
+                    bytes.reserve(left.min(most).min(MOST_RESERVED) as usize);
                 }
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
             }
@@ -297,17 +321,27 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As for [`Client::put`]: the name exists ([`FailCode::Exists`](crate::FailCode::Exists)), the
-    /// peer may not write, the disk is full.
+    /// As for [`Client::put`]: the name exists ([`FailCode::Exists`](crate::FailCode::Exists), also if
+    /// the session was lost after this very call had created it), the peer may not write, the disk is
+    /// full. If the call is dropped, the file is whole under its name or absent.
     pub async fn write(
         &self,
         name: &Name,
         bytes: impl AsRef<[u8]>,
         options: CopyOptions,
     ) -> Result<Report, Error> {
-        let mut writer = self.create(name, options);
-        writer.take(bytes.as_ref()).await;
-        writer.finish().await
+        let events = self.inner.settings.session.events.as_ref();
+        let mut reconnects = Reconnects::new(&self.inner);
+        loop {
+            let mut writer = self.create(name, options);
+            writer.take(bytes.as_ref()).await;
+            match writer.finish().await {
+                Ok(report) => return Ok(report),
+                // The bytes are still here.
+                Err(Error::Pipe(error)) => reconnects.again(*error, events).await?,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Starts to fetch a file or a range of it. Returns the transfer, and a channel that receives
@@ -317,10 +351,16 @@ impl Client {
         name: Name,
         range: Option<GetRange>,
     ) -> (Transfer, mpsc::Receiver<Read>) {
-        let (to, chunks) = mpsc::channel(FEED_CHUNKS);
+        // A short range fits in, so that its transfer ends even if the program does not read.
+        let most = range.map_or(u64::MAX, |range| range.len);
+        let chunks = match most <= FIRST_PART {
+            true => FIRST_PART.div_ceil(ChunkSize::DEFAULT.bytes()) as usize + 1,
+            false => FEED_CHUNKS,
+        };
+        let (to, chunks) = mpsc::channel(chunks);
         let limit_bps = self.inner.limit_bps();
         let download = download_of(name, limit_bps, CopyOptions::default(), range);
-        let transfer = self.start(Once::object(object::sink(to, download)));
+        let transfer = self.start(ObjectDownload::new(download, to));
         (transfer, chunks)
     }
 
@@ -343,20 +383,54 @@ impl Client {
         feature: Feature,
         ask: AskKind,
     ) -> Result<AnswerKind, Error> {
+        let events = self.inner.settings.session.events.as_ref();
+        let mut reconnects = Reconnects::new(&self.inner);
+        loop {
+            let mut is_sent = false;
+            match self.try_to_ask(feature, ask.clone(), &mut is_sent).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if is_sent && !is_repeatable(&ask) => return Err(error),
+                Err(error) => reconnects.again(error, events).await?,
+            }
+        }
+    }
+
+    async fn try_to_ask(
+        &self,
+        feature: Feature,
+        ask: AskKind,
+        is_sent: &mut bool,
+    ) -> Result<AnswerKind, Error> {
         let ended = || Error::ended(self.host(), "without an answer");
-        let session = self.inner.session().await?;
+        let events = self.inner.settings.session.events.as_ref();
+        let session = self.inner.session_of(None, events).await?;
         session.peer.require(feature, self.host())?;
         let (reply, answer) = oneshot::channel();
-        if !session.handle.command(Command::Ask { ask, reply }).await {
-            return Err(ended());
+        *is_sent = session.handle.command(Command::Ask { ask, reply }).await;
+        match *is_sent {
+            true => answer.await.unwrap_or_else(|_| Err(ended())),
+            false => Err(ended()),
         }
-        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub(super) fn changed(&self, name: &Name, since: &str) -> Error {
+        let text = format!("cannot read \"{name}\": it changed {since}");
+        Error::peer(self.host(), FailCode::SourceChanged, text)
     }
 
     /// Returns the error for an answer of the wrong kind. Does not occur in practice, because the
     /// session rejects such answers.
     pub(super) fn nonsense(&self) -> Error {
         Error::ended(self.host(), "unexpected kind of answer")
+    }
+}
+
+/// Returns true if a request may be sent again although the daemon may have carried it out.
+fn is_repeatable(ask: &AskKind) -> bool {
+    match ask {
+        AskKind::List { .. } | AskKind::Stat { .. } | AskKind::MakeDir { .. } => true,
+        // Parts of facts belong together, and are those of one session.
+        AskKind::Remove { .. } | AskKind::Rename { .. } | AskKind::Facts { .. } => false,
     }
 }
 

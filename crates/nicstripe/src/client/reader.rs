@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use nicstripe_proto::{FailCode, Name, SourceIdentity, message::GetRange};
+use nicstripe_proto::{Name, SourceIdentity, message::GetRange};
 use tokio::{
     io::{AsyncRead, AsyncSeek, ReadBuf},
     sync::mpsc,
@@ -20,8 +20,9 @@ use crate::{file::ChunkBuffer, report::error::Error, session::kind::object::Read
 /// The first read at a position fetches 1 MiB. Reading on from there fetches the rest of the file
 /// over all links, at most [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead. Dropping the reader or
 /// seeking elsewhere cancels the fetch. A file that changes while open causes an error
-/// ([`FailCode::SourceChanged`]), never mixed content. A failed read may be retried and continues
-/// at the same position; its [`io::Error`] contains the [`Error`].
+/// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)), never mixed content. A reader goes on
+/// after a daemon that was lost is back. A failed read may be retried and continues at the same
+/// position; its [`io::Error`] contains the [`Error`].
 ///
 /// Each chunk is verified against the daemon's hash before it is returned.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ struct Fetch {
 
 /// Bytes fetched at a new position, before the access is known to be sequential: about 8 ms at 1
 /// Gbit/s.
-const FIRST_PART: u64 = 1 << 20;
+pub(super) const FIRST_PART: u64 = 1 << 20;
 
 /// Maximum forward seek, in bytes, that discards data instead of starting a new fetch. Discarding
 /// takes about as long as a round trip of a few milliseconds.
@@ -140,15 +141,7 @@ impl ObjectReader {
         if is_same {
             return Ok(());
         }
-        let text = format!(
-            "cannot read \"{}\": it changed since it was opened",
-            self.name
-        );
-        Err(Error::peer(
-            self.client.host(),
-            FailCode::SourceChanged,
-            text,
-        ))
+        Err(self.client.changed(&self.name, "since it was opened"))
     }
 
     /// Waits until bytes at the current position are available. Starts a new fetch if the running

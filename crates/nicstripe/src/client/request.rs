@@ -1,17 +1,22 @@
 //! Requests of a program for transfers. Each attempt to transfer opens the local source or sink.
 
-use std::{fmt, pin::Pin};
+use std::{fmt, pin::Pin, sync::Arc};
 
 use nicstripe_proto::{
     Name,
     message::{EntryRef, GetRange, PutOptions},
 };
+use tokio::sync::{Mutex, mpsc};
 
 use super::sessions::Inner;
 use crate::{
     file::options::CopyOptions,
     report::error::Error,
-    session::kind::{Download, Kind, tree::StandaloneFiles},
+    session::kind::{
+        Download, Kind,
+        object::{self, Read},
+        tree::StandaloneFiles,
+    },
 };
 
 /// Request of a program for one transfer.
@@ -20,10 +25,16 @@ pub(super) trait Request: fmt::Debug + Send {
     /// system.
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a>;
 
-    /// Returns true if a failed attempt may be repeated, because the local source or sink can be
-    /// opened again.
+    /// Returns true if an attempt may be repeated after the session was lost, because the local
+    /// source or sink can be opened again.
     fn can_be_tried_again(&self) -> bool {
         true
+    }
+
+    /// Returns true if an attempt may be repeated from zero, because nothing that was received has
+    /// been passed on.
+    fn can_start_over(&self) -> bool {
+        self.can_be_tried_again()
     }
 
     /// Returns true for an object. A program may transfer many objects, so they get no report per
@@ -90,6 +101,56 @@ impl Request for Once {
 
     fn is_object(&self) -> bool {
         self.is_object
+    }
+}
+
+/// Download of a file, or of a range of it, into the channel of a reader. An attempt after a lost
+/// session goes on after the chunks that the reader was given.
+#[derive(Debug)]
+pub(super) struct ObjectDownload {
+    download: Download,
+    to: mpsc::Sender<Read>,
+    /// Number of bytes that the reader was given. An attempt holds the lock until it gives no more.
+    given: Arc<Mutex<u64>>,
+}
+
+impl ObjectDownload {
+    pub(super) fn new(download: Download, to: mpsc::Sender<Read>) -> Self {
+        Self {
+            download,
+            to,
+            given: Arc::default(),
+        }
+    }
+}
+
+impl Request for ObjectDownload {
+    fn open<'a>(&'a mut self, _attempt: Attempt<'a>) -> Opening<'a> {
+        Box::pin(async {
+            let given = self.given.clone().lock_owned().await;
+            let mut download = self.download.clone();
+            if *given > 0 {
+                let whole = GetRange {
+                    offset: 0,
+                    len: u64::MAX,
+                };
+                let range = download.range.unwrap_or(whole);
+                download.range = Some(GetRange {
+                    offset: range.offset.saturating_add(*given),
+                    len: range.len.saturating_sub(*given),
+                });
+            }
+            let sink: Box<dyn Kind> = Box::new(object::sink(self.to.clone(), given, download));
+            Ok(sink)
+        })
+    }
+
+    fn can_start_over(&self) -> bool {
+        false
+    }
+
+    fn is_object(&self) -> bool {
+        true
     }
 }
 

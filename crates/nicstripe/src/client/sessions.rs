@@ -1,16 +1,17 @@
 //! Sessions of a client: one at a time, and a new one if the last has ended.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
 use tokio::{
-    runtime::Handle,
-    sync::{Mutex, Semaphore, mpsc},
+    sync::{Mutex, mpsc},
+    time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
-use super::builder::ClientBuilder;
+use super::{builder::ClientBuilder, reconnects::Reconnects, runtime::ClientRuntime, turns::Turns};
 use crate::{
-    file::{BufferPool, IoPool, options::MOST_TRANSFERS},
+    file::{BufferPool, IoPool},
     links::{
         contact::Contact,
         establish::{LinkedSession, SessionRequest},
@@ -30,14 +31,16 @@ pub(super) struct Inner {
     pub(super) peers: Arc<Peers>,
     pub(super) settings: ClientBuilder,
     pub(super) host: String,
-    /// Runtime on which the client was connected, and on which its transfers run.
-    pub(super) runtime: Handle,
+    pub(super) runtime: ClientRuntime,
+    /// Cancelled when the client is closed, and with it all its transfers.
+    pub(super) closed: CancellationToken,
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) numbers: parking_lot::Mutex<Numbers>,
-    /// Permits for concurrent transfers, at most [`MOST_TRANSFERS`].
-    pub(super) permits: Semaphore,
-    pub(super) slot: Mutex<Slot>,
+    pub(super) turns: Turns,
+    pub(super) slot: parking_lot::Mutex<Slot>,
+    /// Held while a session is established.
+    establishing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -49,19 +52,35 @@ pub(super) struct Slot {
 
 impl Inner {
     /// Must be called within a tokio runtime.
-    pub(super) fn new(settings: ClientBuilder, identity: Identity, host: &str) -> io::Result<Self> {
+    pub(super) fn new(
+        settings: ClientBuilder,
+        identity: Identity,
+        host: &str,
+    ) -> Result<Self, Error> {
+        let system = |source| Error::system("start threads", source);
         Ok(Self {
+            runtime: ClientRuntime::current()?,
+            closed: CancellationToken::new(),
             peers: Arc::new(settings.peers.clone()),
-            pool: IoPool::start()?,
+            pool: IoPool::start().map_err(system)?,
             buffers: BufferPool::default(),
             numbers: Default::default(),
-            permits: Semaphore::new(MOST_TRANSFERS),
-            slot: Mutex::default(),
+            turns: Turns::default(),
+            slot: Default::default(),
+            establishing: Mutex::default(),
             host: host.to_owned(),
-            runtime: Handle::current(),
             settings,
             identity,
         })
+    }
+
+    /// Returns an error if no call can succeed any more in this process.
+    pub(super) fn require_open(&self) -> Result<(), Error> {
+        self.runtime.require_threads()?;
+        match self.closed.is_cancelled() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
     }
 
     /// Returns what stands for a peer in the journals of downloads: its key, unless that is new each
@@ -94,42 +113,75 @@ impl Inner {
         self.settings.session.bandwidth.map(|BitRate(bps)| bps)
     }
 
-    /// Returns the running session, or creates a new one.
-    pub(super) async fn session(&self) -> Result<LinkedSession, Error> {
+    /// Returns the running session, or a new one as soon as the daemon that was lost is back.
+    pub(super) async fn session(self: &Arc<Self>) -> Result<LinkedSession, Error> {
         let told = self.settings.session.events.as_ref();
-        self.session_of(None, told).await
+        let mut reconnects = Reconnects::new(self);
+        loop {
+            match self.session_of(None, told).await {
+                Ok(session) => return Ok(session),
+                Err(error) => reconnects.again(error, told).await?,
+            }
+        }
     }
 
-    /// Like [`session`](Self::session). `events` is subscribed to its link events, and `told`
-    /// receives [`Event::Unreachable`] until a new session is established.
+    /// Returns the running session, or tries once to create a new one. `events` is subscribed to its
+    /// link events, and `told` receives [`Event::Unreachable`] until a new session is established.
     pub(super) async fn session_of(
-        &self,
+        self: &Arc<Self>,
         events: Option<&mpsc::Sender<Event>>,
         told: Option<&mpsc::Sender<Event>>,
     ) -> Result<LinkedSession, Error> {
-        let mut slot = self.slot.lock().await;
-        if let Some(session) = slot
-            .session
-            .as_ref()
-            .filter(|session| !session.handle.ended.is_cancelled())
-        {
-            events
-                .into_iter()
-                .for_each(|events| session.audience.join(events));
-            return Ok(session.clone());
+        self.require_open()?;
+        if let Some(session) = self.running(events) {
+            return Ok(session);
         }
-        Error::require_runtime()?;
-        if slot.session.take().is_some() {
-            slot.was_lost = true;
+        let (inner, events, told) = (self.clone(), events.cloned(), told.cloned());
+        let anew = async move { inner.anew(events, told).await };
+        self.runtime.run(anew).await?
+    }
+
+    /// Returns the running session, to whose link events `events` is subscribed.
+    fn running(&self, events: Option<&mpsc::Sender<Event>>) -> Option<LinkedSession> {
+        let mut slot = self.slot.lock();
+        let session = slot.session.as_ref()?;
+        if session.has_ended() {
+            *slot = Slot {
+                session: None,
+                was_lost: true,
+            };
+            return None;
+        }
+        events
+            .into_iter()
+            .for_each(|events| session.audience.join(events));
+        Some(session.clone())
+    }
+
+    /// Creates a session, unless another call does.
+    async fn anew(
+        self: Arc<Self>,
+        events: Option<mpsc::Sender<Event>>,
+        told: Option<mpsc::Sender<Event>>,
+    ) -> Result<LinkedSession, Error> {
+        let begun = Instant::now();
+        let patience = self.settings.session.patience;
+        let Ok(_alone) = tokio::time::timeout(patience, self.establishing.lock()).await else {
+            return Err(self.abandoned(begun.elapsed()));
+        };
+        if let Some(session) = self.running(events.as_ref()) {
+            return Ok(session);
         }
         // Boxed: otherwise every call of a client would have room for it on the stack.
-        let establishing = Box::pin(self.establish(events, told));
+        let establishing = Box::pin(self.establish(events.as_ref(), told.as_ref()));
         let established = tokio::select! {
             biased;
             () = self.peer_gone() => Err(self.peer_ended()),
+            () = self.closed.cancelled() => Err(Error::Closed),
             established = establishing => established,
         };
-        let session = match (established, slot.was_lost) {
+        let was_lost = self.slot.lock().was_lost;
+        let session = match (established, was_lost) {
             (Ok(session), _) => session,
             // Another program has its port.
             (Err(Error::UntrustedPeer { .. }), true)
@@ -145,11 +197,18 @@ impl Inner {
             }
             (Err(error), _) => return Err(error),
         };
-        *slot = Slot {
+        *self.slot.lock() = Slot {
             session: Some(session.clone()),
             was_lost: false,
         };
         Ok(session)
+    }
+
+    pub(super) fn abandoned(&self, waited: Duration) -> Error {
+        Error::Abandoned {
+            host: self.host.clone(),
+            waited,
+        }
     }
 
     async fn establish(
@@ -200,6 +259,29 @@ impl Inner {
             .and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
     }
 
+    /// Closes the client: ends its transfers, and then its session once what was written to tunnels
+    /// has arrived.
+    pub(super) async fn close(self: &Arc<Self>) {
+        // Without threads there is nothing to end.
+        if self.runtime.require_threads().is_err() {
+            return;
+        }
+        self.closed.cancel();
+        let inner = self.clone();
+        let end = async move {
+            // One that is being established ends by itself.
+            let _alone = inner.establishing.lock().await;
+            let session = inner.slot.lock().session.take();
+            if let Some(session) = session {
+                session.flush_tunnels().await;
+                let handle = &session.handle;
+                handle.command(Command::Close(CloseCode::Done)).await;
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, handle.ended.cancelled()).await;
+            }
+        };
+        let _ = self.runtime.run(end).await;
+    }
+
     /// Closes a session that no longer responds, and waits at most [`CLOSE_TIMEOUT`]. The next
     /// transfer creates another.
     pub(super) async fn forget(&self, session: &LinkedSession) {
@@ -208,7 +290,7 @@ impl Inner {
             .command(Command::Close(CloseCode::Cancelled))
             .await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
-        let mut slot = self.slot.lock().await;
+        let mut slot = self.slot.lock();
         if slot
             .session
             .take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs))

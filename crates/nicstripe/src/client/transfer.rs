@@ -12,12 +12,13 @@ use std::{
 use nicstripe_proto::{BitRate, FailCode, TransferId, message::EntryRef, tree::EntryId};
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     carried::{self, Carried},
+    reconnects::Reconnects,
     request::{Attempt, Request},
     sessions::{CLOSE_TIMEOUT, Inner},
 };
@@ -26,7 +27,7 @@ use crate::{
     report::{
         Limit, LinkReport, Report,
         error::Error,
-        event::{Event, LinkState, Progress, UnreachableNotice},
+        event::{Event, LinkState, Progress},
         limit,
         metrics::TransferDirection,
         survey::UnusedInterface,
@@ -40,23 +41,24 @@ pub struct Transfer {
     events: mpsc::Receiver<Event>,
     cancel: CancellationToken,
     progress: SharedProgress,
-    task: tokio::task::JoinHandle<Result<Report, Error>>,
-    /// True once the task's result was returned; the task must not be polled again.
-    is_over: bool,
+    /// Task of the transfer, or why there is none; `None` once its result was returned.
+    task: Option<Result<JoinHandle<Result<Report, Error>>, Error>>,
     /// True if the transfer continues when this handle is dropped.
     goes_on: bool,
 }
 
 impl Transfer {
     pub(super) fn start(inner: Arc<Inner>, request: Box<dyn Request>) -> Self {
-        let runtime = inner.runtime.clone();
+        let runtime = inner.runtime.handle.clone();
         let (events, receiver) = mpsc::channel(EVENTS);
-        let cancel = CancellationToken::new();
+        let cancel = inner.closed.child_token();
+        let open = inner.require_open();
         let progress = SharedProgress::default();
         let run = Run {
             inner,
             request,
             restart: false,
+            is_opened: false,
             events,
             progress: progress.clone(),
             cancel: cancel.clone(),
@@ -66,8 +68,7 @@ impl Transfer {
             events: receiver,
             cancel,
             progress,
-            task: runtime.spawn(run.run()),
-            is_over: false,
+            task: Some(open.map(|()| runtime.spawn(run.run()))),
             goes_on: false,
         }
     }
@@ -162,13 +163,19 @@ impl Transfer {
     /// Polls for the result, like [`finish`](Self::finish). Later calls return
     /// [`Error::Cancelled`].
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Report, Error>> {
-        if self.is_over {
-            return Poll::Ready(Err(Error::Cancelled { resumable: false }));
-        }
-        let ended = ready!(Pin::new(&mut self.task).poll(cx));
-        self.is_over = true;
-        let fault = |error| Error::failed("run the transfer", error);
-        Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
+        let ended = match &mut self.task {
+            Some(Ok(task)) => match ready!(Pin::new(task).poll(cx)) {
+                Ok(ended) => ended,
+                Err(error) if error.is_cancelled() => Err(Error::RuntimeEnded),
+                Err(error) => Err(Error::failed("run the transfer", error)),
+            },
+            Some(Err(_)) | None => {
+                let refused = self.task.take().and_then(Result::err);
+                Err(refused.unwrap_or(Error::Cancelled { resumable: false }))
+            }
+        };
+        self.task = None;
+        Poll::Ready(ended)
     }
 
     /// Polls for the error of a transfer that no longer accepts data.
@@ -197,6 +204,8 @@ struct Run {
     request: Box<dyn Request>,
     /// True if the next attempt must start from zero, because received data was corrupt.
     restart: bool,
+    /// True once the source or sink of an attempt was opened.
+    is_opened: bool,
     events: mpsc::Sender<Event>,
     progress: SharedProgress,
     cancel: CancellationToken,
@@ -208,7 +217,7 @@ impl Run {
         let result = self.attempts().await;
         // Unsubscribes from the session, which outlives the transfer, so that the event channel
         // closes.
-        if let Some(session) = &self.inner.slot.lock().await.session {
+        if let Some(session) = &self.inner.slot.lock().session {
             session.audience.leave(&self.events);
         }
         if let Ok(report) = &result {
@@ -218,116 +227,67 @@ impl Run {
     }
 
     async fn attempts(&mut self) -> Result<Report, Error> {
-        let mut lost_since: Option<Instant> = None;
-        let mut begun = false;
-        let (mut restarted, mut began_anew) = (false, false);
-        let mut notice = UnreachableNotice::new();
+        let (inner, cancel) = (self.inner.clone(), self.cancel.clone());
+        let mut reconnects = Reconnects::new(&inner);
+        let (mut begun, mut restarted) = (false, false);
         loop {
-            match self.attempt(&mut begun).await {
+            let error = match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
-                // The daemon was lost before the first command: a new session shows if it has
-                // returned.
-                Err(Error::Ended { .. })
-                    if !begun && !began_anew && self.request.can_be_tried_again() =>
-                {
-                    began_anew = true;
-                    continue;
-                }
-                Err(error)
-                    if error.fail_code() == Some(FailCode::Digest)
-                        && !restarted
-                        && self.request.can_be_tried_again() =>
-                {
-                    restarted = true;
-                }
-                // The daemon was lost during the transfer: it may return, with its durable data.
-                Err(error)
-                    if begun
-                        && self.request.can_be_tried_again()
-                        && self.may_wait(&error, &mut lost_since) =>
-                {
-                    let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
-                    let _ = self.events.try_send(Event::Waiting { since });
-                    if notice.is_due(since) {
-                        let _ = self.events.try_send(Event::Unreachable {
-                            host: self.inner.host.clone(),
-                            interfaces: Vec::new(),
-                            since,
-                            patience: Some(self.inner.settings.session.patience),
-                        });
-                    }
-                    tokio::select! {
-                        () = tokio::time::sleep(RECONNECT_PAUSE) => continue,
-                        () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: true }),
-                    }
-                }
-                Err(error) if error.is_resumable() && !self.request.can_be_tried_again() => {
-                    return Err(Error::Pipe(Box::new(error)));
-                }
-                Err(error) => return Err(self.given_up(error, lost_since)),
-            }
-            self.restart = true;
-            let _ = self.events.try_send(Event::Restarted);
-        }
-    }
-
-    /// Replaces a connection error by [`Error::Abandoned`] if the client has waited for a lost
-    /// daemon, and a cancellation by [`Error::Ended`] if an introduced peer has gone.
-    fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
-        match (&error, lost_since) {
-            // The session was closed because of that, not by the caller.
-            (Error::Cancelled { .. }, _)
-                if self.inner.is_peer_gone() && !self.cancel.is_cancelled() =>
+                Err(error) => error,
+            };
+            if error.fail_code() == Some(FailCode::Digest)
+                && !restarted
+                && self.request.can_start_over()
             {
-                self.inner.peer_ended()
+                restarted = true;
+                self.restart = true;
+                let _ = self.events.try_send(Event::Restarted);
+                continue;
             }
-            (
-                Error::Connect { .. }
-                | Error::Refused { .. }
-                | Error::Full { .. }
-                | Error::Reconnect { .. },
-                Some(since),
-            ) => Error::Abandoned {
-                host: self.inner.host.clone(),
-                waited: since.elapsed(),
-            },
-            _ => error,
+            let can_be_tried_again = self.request.can_be_tried_again();
+            let interrupted = || {
+                let resumable = begun && can_be_tried_again;
+                given_up(&inner, &cancel, Error::Cancelled { resumable })
+            };
+            if inner.closed.is_cancelled() {
+                return Err(interrupted());
+            }
+            if self.is_opened && !can_be_tried_again {
+                return Err(match error.is_resumable() {
+                    true => Error::Pipe(Box::new(error)),
+                    false => error,
+                });
+            }
+            let told = self.told(begun).cloned();
+            let again = tokio::select! {
+                again = reconnects.again(error, told.as_ref()) => again,
+                () = cancel.cancelled() => return Err(interrupted()),
+            };
+            again.map_err(|error| given_up(&inner, &cancel, error))?;
         }
     }
 
-    fn may_wait(&self, error: &Error, lost_since: &mut Option<Instant>) -> bool {
-        match error {
-            _ if self.inner.is_peer_gone() => false,
-            // A session had been established, so the patience starts over.
-            Error::Ended { .. } => {
-                *lost_since = Some(Instant::now());
-                true
-            }
-            Error::Connect { .. }
-            | Error::Refused { .. }
-            | Error::Full { .. }
-            | Error::Reconnect { .. } => {
-                lost_since.get_or_insert_with(Instant::now).elapsed()
-                    < self.inner.settings.session.patience
-            }
-            _ => false,
+    /// Returns the channel that is told what the transfer waits for. The program sees no events of
+    /// objects that have not begun.
+    fn told(&self, begun: bool) -> Option<&mpsc::Sender<Event>> {
+        match !begun && self.request.is_object() {
+            true => self.inner.settings.session.events.as_ref(),
+            false => Some(&self.events),
         }
     }
 
     async fn attempt(&mut self, begun: &mut bool) -> Result<Report, Error> {
         let (inner, cancel) = (self.inner.clone(), self.cancel.clone());
+        let patience = inner.settings.session.patience;
+        let told = self.told(*begun);
         // After the first command, `attempts` tells of the wait.
-        let told = match (*begun, self.request.is_object()) {
-            (true, _) => None,
-            (false, true) => inner.settings.session.events.as_ref(),
-            (false, false) => Some(&self.events),
-        };
+        let told_first = told.filter(|_| !*begun);
         let in_turn = async {
-            // The semaphore is never closed.
-            let permit = inner.permits.acquire().await.ok();
-            Ok::<_, Error>((permit, inner.session_of(Some(&self.events), told).await?))
+            let turn = inner.turns.next(&self.progress, patience, told).await?;
+            let session = inner.session_of(Some(&self.events), told_first).await?;
+            Ok::<_, Error>((turn, session))
         };
-        let (_permit, session) = tokio::select! {
+        let (_turn, session) = tokio::select! {
             in_turn = in_turn => in_turn?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
@@ -349,6 +309,7 @@ impl Run {
             end = self.request.open(attempt) => end?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
+        self.is_opened = true;
         let (is_get, is_object, resumable) = (
             end.direction() == TransferDirection::Receive,
             self.request.is_object(),
@@ -500,6 +461,16 @@ impl Run {
     }
 }
 
+/// Replaces a cancellation by [`Error::Ended`] if an introduced peer has gone: session or client were
+/// closed because of that, not by the caller.
+fn given_up(inner: &Inner, cancel: &CancellationToken, error: Error) -> Error {
+    let by_caller = cancel.is_cancelled() && !inner.closed.is_cancelled();
+    match error {
+        Error::Cancelled { .. } if inner.is_peer_gone() && !by_caller => inner.peer_ended(),
+        _ => error,
+    }
+}
+
 /// Returns the theoretical goodput of all cables together; `None` unless it is known for each link.
 ///
 /// Each interface counts once: a cable that was paired again has several links, of which one is up.
@@ -548,9 +519,6 @@ const MOST_STANDALONE: usize = 8;
 
 /// Capacity of a transfer's event channel.
 const EVENTS: usize = 1024;
-
-/// Pause between attempts to reconnect to a lost daemon.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -624,15 +592,7 @@ mod tests {
         // A session that accepts no commands and has not signalled its end.
         let handle = SessionHandle::new(mpsc::channel(1).0, Default::default());
         let ended = handle.ended.clone();
-        client
-            .inner
-            .slot
-            .lock()
-            .await
-            .session
-            .as_mut()
-            .unwrap()
-            .handle = handle;
+        client.inner.slot.lock().session.as_mut().unwrap().handle = handle;
         let source = stage.file("source", b"bytes");
         let mut transfer = client.put(&source, None, CopyOptions::default());
         while !matches!(transfer.next_event().await, Some(Event::Connected { .. })) {}
@@ -691,7 +651,6 @@ mod tests {
             .inner
             .slot
             .lock()
-            .await
             .session
             .as_ref()
             .unwrap()

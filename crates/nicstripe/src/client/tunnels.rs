@@ -39,8 +39,7 @@ impl Client {
     /// [`Error::Target`] if the daemon does not permit or cannot reach the target;
     /// [`Error::Unsupported`] if the daemon has no tunnels; [`Error::Stalled`] if it does not answer
     /// for the client's patience, at least 20 s; as for
-    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached;
-    /// [`Error::NoRuntime`] outside a tokio runtime.
+    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -49,12 +48,16 @@ impl Client {
     /// # }
     /// ```
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
-        Error::require_runtime()?;
-        let session = self.inner.session().await?;
-        session.peer.require(Feature::Tunnels, &self.inner.host)?;
-        let mux = session.mux(&self.inner).await?;
-        self.answered(&session, mux.open(&self.inner.host, target))
-            .await
+        let (client, target) = (self.clone(), target.to_owned());
+        let dialled = async move {
+            let inner = &client.inner;
+            let session = inner.session().await?;
+            session.peer.require(Feature::Tunnels, &inner.host)?;
+            let mux = session.mux(inner).await?;
+            let opening = mux.open(&inner.host, &target);
+            client.answered(&session, opening).await
+        };
+        self.inner.runtime.run(dialled).await?
     }
 
     /// Waits for the answer to a request for a tunnel, as long as the client's patience, at least

@@ -375,7 +375,7 @@ fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64),
     };
     let rest = size.checked_sub(range.offset).ok_or_else(|| {
         let why = format!("requested range starts at {} of {size} bytes", range.offset);
-        FileError::refused("send", name, why)
+        FileError::refused("send", name, why).with_code(FailCode::Range)
     })?;
     Ok((range.offset, range.len.min(rest)))
 }

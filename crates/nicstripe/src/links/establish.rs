@@ -185,6 +185,11 @@ impl SessionRequest<'_> {
 }
 
 impl LinkedSession {
+    /// Returns true if the session takes no more commands.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.handle.ended.is_cancelled()
+    }
+
     /// Returns a survey of the session's links, or `None` if the session has ended.
     pub(crate) async fn survey(&self) -> Option<LinkSurvey> {
         let (reply, answer) = oneshot::channel();

@@ -45,6 +45,27 @@ pub enum Error {
     /// use [`blocking`](crate::blocking), or a runtime with its I/O and time drivers enabled.
     #[error("not called within a tokio runtime")]
     NoRuntime,
+    /// The tokio runtime of [`connect`](crate::ClientBuilder::connect) has ended, and with it all work
+    /// of the client. To be corrected by the author of the program.
+    #[error("the tokio runtime on which the client was connected has ended")]
+    RuntimeEnded,
+    /// The client was connected before this process was forked, and its threads are in the parent.
+    /// To be corrected by the author of the program: connect after `fork`.
+    #[error("the client was connected by the parent of this process, before it was forked")]
+    Forked,
+    /// The client, or a clone of it, was closed. To be corrected by the author of the program.
+    #[error("the client is closed")]
+    Closed,
+    /// All transfers that a client may have at once are running, and none of them moved for the
+    /// client's patience: their readers and writers are in the program. To be corrected by its
+    /// author: read on, or drop some.
+    #[error("{running} transfers of this client run, and none moved for {} s", seconds(*waited))]
+    Crowded {
+        /// Number of running transfers, the most that a client may have.
+        running: usize,
+        /// Time without progress of any of them.
+        waited: Duration,
+    },
     /// No link could connect to the daemon. Remedy: check the host, its daemon and the cables.
     #[error("cannot connect to {address}")]
     Connect {
@@ -390,6 +411,7 @@ impl From<Error> for io::Error {
             Some(FailCode::Refused | FailCode::NotPermitted) => io::ErrorKind::PermissionDenied,
             Some(FailCode::NoSpace) => io::ErrorKind::StorageFull,
             Some(FailCode::Busy) => io::ErrorKind::ResourceBusy,
+            Some(FailCode::Range) => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)

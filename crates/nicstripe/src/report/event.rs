@@ -74,6 +74,14 @@ pub enum Event {
         /// or closed connections before it answered.
         most: Option<u32>,
     },
+    /// All transfers that the client may have at once are running, and none of them moves, so that
+    /// this one waits for its turn. Sent after 10 s, once until one of them moves.
+    Crowded {
+        /// Number of running transfers, the most that a client may have.
+        running: usize,
+        /// Time since any of them moved.
+        since: Duration,
+    },
     /// Result of one tree entry, sent if [`TreeOptions::list`](crate::TreeOptions::list) is set.
     Entry {
         /// Name of the entry, relative to the target directory.

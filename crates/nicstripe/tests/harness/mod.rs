@@ -2,11 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
-use std::{path::Path, time::Duration};
+use std::{io::ErrorKind, path::Path, time::Duration};
 
 use nicstripe::{
-    BenchLimits, BitRate, CancellationToken, Client, Daemon, DaemonBuilder, Digest, Error, Limits,
-    Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest,
+    Error, Limits, Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 pub use nicstripe_testkit::content;
@@ -18,6 +18,7 @@ pub struct Served {
     pub port: u16,
     pub client: Identity,
     pub trusted: Peers,
+    daemon: Identity,
     pub shutdown: CancellationToken,
     /// Task of the daemon.
     pub running: tokio::task::JoinHandle<Result<(), Error>>,
@@ -49,31 +50,31 @@ impl Served {
         built: impl FnOnce(DaemonBuilder) -> DaemonBuilder,
     ) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let trusting = |identity: &Identity, name: &str| {
-            let mut peers = Peers::default();
-            peers
-                .add(&PublicLine::new(identity.public_key(), name), Some(name))
-                .unwrap();
-            peers
-        };
-        let bound = Daemon::builder()
-            .peers(trusting(&client, "client"))
-            .root(root.path().to_owned())
-            .port(0)
-            .interfaces(vec!["lo".into()])
-            .identity(daemon.clone());
-        let bound = built(bound).bind().await.unwrap();
-        let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
-        let running = tokio::spawn(bound.run(shutdown.clone()));
+        let builder = built(builder(&root, &client, &daemon));
+        let (port, running) = run(builder, &shutdown).await;
         Self {
             root,
             port,
             client,
             trusted: trusting(&daemon, "daemon"),
+            daemon,
             shutdown,
             running,
         }
+    }
+
+    /// Ends the daemon as a crash does, and gives its clients time to notice.
+    pub async fn crash(&mut self) {
+        self.running.abort();
+        let _ = within(&mut self.running).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+
+    /// Starts the daemon that has crashed again, at its port.
+    pub async fn start_again(&mut self) {
+        let builder = builder(&self.root, &self.client, &self.daemon).port(self.port);
+        self.running = run(builder, &self.shutdown).await.1;
     }
 
     pub async fn connect(&self, links: usize) -> Result<Client, Error> {
@@ -85,20 +86,61 @@ impl Served {
         links: usize,
         bandwidth: Option<BitRate>,
     ) -> Result<Client, Error> {
+        let builder = self.builder(links).bandwidth(bandwidth);
+        builder.connect("127.0.0.1").await
+    }
+
+    pub fn builder(&self, links: usize) -> ClientBuilder {
         let named = (1..=links)
             .map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap())
             .collect();
-        let builder = Client::builder()
+        Client::builder()
             .identity(self.client.clone())
             .peers(self.trusted.clone())
             .port(self.port)
-            .links(named);
-        builder.bandwidth(bandwidth).connect("127.0.0.1").await
+            .links(named)
     }
 
     pub fn path(&self, name: &str) -> std::path::PathBuf {
         self.root.path().join(name)
     }
+}
+
+fn trusting(identity: &Identity, name: &str) -> Peers {
+    let mut peers = Peers::default();
+    let line = PublicLine::new(identity.public_key(), name);
+    peers.add(&line, Some(name)).unwrap();
+    peers
+}
+
+fn builder(root: &TempDir, client: &Identity, daemon: &Identity) -> DaemonBuilder {
+    Daemon::builder()
+        .peers(trusting(client, "client"))
+        .root(root.path().to_owned())
+        .port(0)
+        .interfaces(vec!["lo".into()])
+        .identity(daemon.clone())
+}
+
+async fn run(
+    builder: DaemonBuilder,
+    shutdown: &CancellationToken,
+) -> (u16, tokio::task::JoinHandle<Result<(), Error>>) {
+    // The tasks of a daemon that has crashed release its sockets soon.
+    let bound = within(async {
+        loop {
+            match builder.clone().bind().await {
+                Ok(bound) => return bound,
+                Err(Error::System { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    let bound = bound.await;
+    let port = bound.addresses()[0].address.port();
+    (port, tokio::spawn(bound.run(shutdown.clone())))
 }
 
 impl Drop for Served {

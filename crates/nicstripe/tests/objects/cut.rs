@@ -191,19 +191,17 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     let mut writer = client.create(&name("new"), CopyOptions::default());
     within(writer.write_all(&bytes[..SIZE / 2])).await.unwrap();
     served.shutdown.cancel();
-    let error = within(reader.read_to_end(&mut Vec::new()))
-        .await
-        .unwrap_err();
-    let error = error
-        .get_ref()
-        .and_then(|error| error.downcast_ref::<nicstripe::Error>())
-        .unwrap();
-    assert!(error.is_retryable(), "{error:?}");
-    let error = within(writer.finish()).await.unwrap_err();
-    assert!(error.is_retryable(), "{error:?}");
-    // Named links that are currently unusable may become usable.
-    for _ in 0..3 {
-        let error = within(client.stat(&name("file"))).await.unwrap_err();
+    let (mut rest, file) = (Vec::new(), name("file"));
+    let (read, written, looked) = within(async {
+        tokio::join!(
+            reader.read_to_end(&mut rest),
+            writer.finish(),
+            client.stat(&file)
+        )
+    })
+    .await;
+    let read = read.unwrap_err().downcast::<nicstripe::Error>().unwrap();
+    for error in [read, written.unwrap_err(), looked.unwrap_err()] {
         assert!(error.is_retryable(), "{error:?}");
     }
     // The daemon ends the session before it has cleaned up.

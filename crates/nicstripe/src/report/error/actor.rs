@@ -48,7 +48,11 @@ impl Error {
         use Actor::{Caller, Machine, Network, Peer};
         match self {
             Self::Name(_) => (Caller, 2),
-            Self::NoRuntime => (Caller, 1),
+            Self::NoRuntime
+            | Self::RuntimeEnded
+            | Self::Forked
+            | Self::Closed
+            | Self::Crowded { .. } => (Caller, 1),
             Self::Resolve { .. } | Self::Link { .. } => (Caller, 10),
             Self::Cancelled { .. } => (Caller, 130),
 
@@ -80,9 +84,11 @@ impl Error {
 /// Returns the row of a failure at a file of the machine whose owner is `owner`.
 fn at_file(code: FailCode, owner: Actor) -> (Actor, u8) {
     match code {
-        FailCode::NotFound | FailCode::Exists | FailCode::NotAFile | FailCode::Occupied => {
-            (Actor::Caller, 11)
-        }
+        FailCode::NotFound
+        | FailCode::Exists
+        | FailCode::NotAFile
+        | FailCode::Occupied
+        | FailCode::Range => (Actor::Caller, 11),
         FailCode::Io | FailCode::NoSpace => (owner, 11),
         FailCode::Refused | FailCode::NotPermitted | FailCode::Busy => (owner, 5),
         FailCode::SourceChanged => (owner, 24),
@@ -131,6 +137,7 @@ mod tests {
         let rows = [
             (Caller, 2, Error::Name(Name::parse(b"..").unwrap_err())),
             (Caller, 1, Error::NoRuntime),
+            (Caller, 1, Error::Closed),
             (
                 Caller,
                 10,

@@ -1,7 +1,7 @@
 //! Objects that a program writes or reads in chunks over bounded channels.
 
 use nicstripe_proto::SourceIdentity;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use super::{
     Download, Upload,
@@ -20,8 +20,8 @@ pub(crate) const FEED_CHUNKS: usize = 2;
 /// Item that the session passes to the reader of an object.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// The daemon has opened the file with this identity. For a range, the size is that of the
-    /// range.
+    /// The daemon has opened the file with this identity, again after a lost session. For a range,
+    /// the size is that of the range; after a lost session, of what is left.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
 }
@@ -78,29 +78,37 @@ async fn send_all(mut chunks: ChunkSender, mut from: mpsc::Receiver<StreamItem>,
     }
 }
 
-/// Returns the sink of an object, which passes chunks to its reader in order.
-pub(crate) fn sink(to: mpsc::Sender<Read>, download: Download) -> StreamSink {
+/// Returns the sink of an object, which passes chunks to its reader in order and counts their bytes
+/// in `given`.
+pub(crate) fn sink(
+    to: mpsc::Sender<Read>,
+    given: OwnedMutexGuard<u64>,
+    download: Download,
+) -> StreamSink {
     StreamSink::new(download, |opened, incoming| {
         tokio::spawn(async move {
             let _ = to.send(Read::Begun(opened)).await;
-            give_all(incoming, to).await;
+            give_all(incoming, to, given).await;
         });
         Ok(())
     })
 }
 
 /// Forwards chunks to a reader until the object or the transfer ends.
-async fn give_all(mut incoming: Incoming, to: mpsc::Sender<Read>) {
+async fn give_all(mut incoming: Incoming, to: mpsc::Sender<Read>, mut given: OwnedMutexGuard<u64>) {
     while let Some(item) = incoming.items.recv().await {
         let input = match item {
-            StreamItem::Chunk(buffer) => match to.send(Read::Chunk(buffer)).await {
-                Ok(()) => incoming.consumed(),
-                Err(_) => return,
-            },
+            StreamItem::Chunk(buffer) => {
+                let bytes = buffer.bytes().len() as u64;
+                if to.send(Read::Chunk(buffer)).await.is_err() {
+                    return;
+                }
+                *given += bytes;
+                incoming.consumed()
+            }
             StreamItem::End => incoming.drained(Ok(())),
         };
-        if incoming.inputs.send(input).await.is_err() {
-            return;
-        }
+        // What the session has received before its end is given all the same.
+        let _ = incoming.inputs.send(input).await;
     }
 }

@@ -1,11 +1,15 @@
 //! Tests of streams: a program that produces the data of a put piece by piece, and one that
 //! consumes the data of a get in order.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use nicstripe_proto::ChunkSize;
 use nicstripe_sim::{End, Rng};
-use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::{Mutex, mpsc},
+    task::JoinHandle,
+    time::sleep,
+};
 
 use super::{
     lab::{Copy, Direction, Lab, download, in_virtual_time, mib, ms, secs},
@@ -113,7 +117,8 @@ impl Lab {
             }
             Direction::Get => {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
-                let sink = object::sink(to, download());
+                let given = Arc::<Mutex<u64>>::default().lock_owned().await;
+                let sink = object::sink(to, given, download());
                 let program = tokio::spawn(program.read(ours, from));
                 (program, self.begin(Box::new(sink)).await)
             }
