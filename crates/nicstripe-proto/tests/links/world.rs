@@ -124,6 +124,8 @@ enum What {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connection {
     pub(crate) ends: [usize; 2],
+    /// Address of the peer, which may be that of another card than the one that answers for it.
+    remote: IpAddr,
     number: u32,
 }
 
@@ -324,7 +326,13 @@ impl World {
     fn connect_now(&mut self, path: PathId, ends: [usize; 2]) {
         self.count += 1;
         let number = self.count;
-        self.connections.insert(path, Connection { ends, number });
+        let remote = self.session.path(path).unwrap().plan().remote.ip();
+        let connection = Connection {
+            ends,
+            remote,
+            number,
+        };
+        self.connections.insert(path, connection);
     }
 
     /// Carries out the session's steps.
@@ -501,7 +509,11 @@ impl World {
                 let (old, new) = (&before[machine][card], &self.cards[machine][card]);
                 old.v4 == new.v4
             };
-            of(0, ours) && of(1, theirs)
+            let mut owners = 0..self.cards[1].len();
+            let is_owned = owners.all(|card| {
+                before[1][card].v4.map(IpAddr::from) != Some(connection.remote) || of(1, card)
+            });
+            of(0, ours) && of(1, theirs) && is_owned
         };
         let gone: Vec<PathId> = self
             .connections
