@@ -83,8 +83,9 @@ async fn hold(
             }
         }
         ended = consent.ended() => match ended {
-            CopyEnd::Complete | CopyEnd::Stopped => gone.cancel(),
             CopyEnd::Lost => lost.cancel(),
+            // By itself.
+            _ => gone.cancel(),
         },
     }
 }

@@ -44,14 +44,12 @@ pub(crate) fn narrow(through: u32) -> String {
 mod tests {
     use super::*;
     use crate::commands::cp::tests::link;
+    use nicstripe_testkit::with;
 
     #[test]
     fn a_link_is_named_by_both_ends_and_what_the_peer_says_is_escaped() {
         assert_eq!(ends(&link("eth1")), "eth1");
-        let named = |peer: &str| LinkName {
-            peer_interface: Some(peer.into()),
-            ..link("eth1")
-        };
+        let named = |peer: &str| with!(link("eth1"), peer_interface: Some(peer.into()));
         assert_eq!(ends(&named("enp2")), "eth1 → enp2");
         assert_ne!(ends(&named("\u{1b}[2J")), "eth1 → \u{1b}[2J");
     }

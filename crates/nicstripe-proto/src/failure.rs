@@ -74,6 +74,13 @@ impl FailCode {
     }
 }
 
+impl FailCode {
+    /// Returns the category's number on the wire, which is never given again.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
 /// A code of a newer peer is read as a failure of the operation itself.
 impl<C> Decode<'_, C> for FailCode {
     fn decode(decoder: &mut Decoder<'_>, _: &mut C) -> Result<Self, decode::Error> {
@@ -121,6 +128,7 @@ mod tests {
             let written = minicbor::to_vec(number).unwrap();
             let code: FailCode = decode(&written).unwrap();
             assert_eq!(minicbor::to_vec(code).unwrap(), written, "{code:?}");
+            assert_eq!(u32::from(code.number()), number);
             words.insert(code.word());
         }
         assert_eq!(words.len(), 14);

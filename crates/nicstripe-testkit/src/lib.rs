@@ -23,6 +23,16 @@
 )]
 #![forbid(unsafe_code)]
 
+/// Returns a value with these fields set, of a type that a test may not write as a literal.
+#[macro_export]
+macro_rules! with {
+    ($value:expr, $($field:ident: $to:expr),+ $(,)?) => {{
+        let mut value = $value;
+        $(value.$field = $to;)+
+        value
+    }};
+}
+
 mod content;
 mod replay;
 pub mod trial;

@@ -17,7 +17,8 @@ use self::{
 use crate::tree::TreeReport;
 
 /// Report of a successful transfer: sizes, times, rates and the links used.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Report {
     /// Size of the file, or of all files of a tree, in bytes.
     pub size: u64,
@@ -95,7 +96,8 @@ impl Report {
 }
 
 /// Result of one link in a transfer. A value of `None` is unknown.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct LinkReport {
     /// Link that carried the bytes.
     pub link: LinkName,
@@ -128,8 +130,29 @@ pub struct LinkReport {
     pub kernel: KernelView,
 }
 
+impl LinkReport {
+    /// Returns the result of a link that has carried nothing and connects for the first time.
+    pub fn new(link: LinkName) -> Self {
+        Self {
+            link,
+            bytes: 0,
+            wire_bytes: 0,
+            goodput: BitRate::ZERO,
+            theory: None,
+            state: LinkState::Connecting,
+            verified: None,
+            interface_bytes: None,
+            path_mtu: None,
+            failures: 0,
+            damaged: 0,
+            kernel: KernelView::default(),
+        }
+    }
+}
+
 /// TCP statistics of the sender's kernel for all connections of a link (TCP_INFO, tcp(7)).
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KernelView {
     /// Bytes retransmitted by TCP.
     pub retransmitted_bytes: Option<u64>,
@@ -147,7 +170,7 @@ pub struct KernelView {
 }
 
 /// Bottleneck that limited the goodput of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
     /// The capacity of the links: they carry their theoretical goodput, or were never idle.
@@ -169,6 +192,7 @@ pub enum Limit {
     /// Start-up and round trips: the transfer took less than 200 ms.
     Latency,
     /// No bottleneck could be identified.
+    #[default]
     Unknown,
 }
 

@@ -1,10 +1,16 @@
 //! Tests of the blocking client, for programs without async code.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::harness::{Served, content, digest, name};
 use nicstripe::{
-    BitRate, Client, CopyOptions, Error, Event, FailCode, TreeOptions,
+    BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Error, Event, FailCode,
+    TreeOptions,
     blocking::{self, NoEvent},
 };
 use tokio::runtime::Runtime;
@@ -220,4 +226,90 @@ fn a_client_may_be_dropped_in_async_code_and_in_the_middle_of_a_transfer() {
         drop(transfer);
     });
     assert!(!serving.served().path("target").exists());
+}
+
+#[test]
+fn files_are_written_read_and_listed_piece_by_piece() {
+    let serving = Serving::start();
+    let client = serving.connect(None);
+    let (file, bytes) = (name("file"), content(3_000_001));
+    let mut writer = client.create(&file, CopyOptions::default());
+    for part in bytes.chunks(70_001) {
+        writer.write_all(part).unwrap();
+    }
+    writer.flush().unwrap();
+    assert_eq!(writer.finish().unwrap().size, bytes.len() as u64);
+
+    let mut reader = client.open(&file).unwrap();
+    assert_eq!(reader.len(), bytes.len() as u64);
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).unwrap();
+    assert!(read == bytes);
+    assert_eq!(reader.seek(SeekFrom::End(-7)).unwrap(), 2_999_994);
+    let mut last = [0; 7];
+    reader.read_exact(&mut last).unwrap();
+    assert_eq!(
+        (last[..] == bytes[2_999_994..], reader.position()),
+        (true, reader.len())
+    );
+    let mut block = vec![0; 100_000];
+    assert_eq!(
+        client.read_into(&file, 2_950_001, &mut block).unwrap(),
+        50_000
+    );
+    assert!(block[..50_000] == bytes[2_950_001..]);
+    assert_eq!(client.read_into(&file, 1_000, &mut block).unwrap(), 100_000);
+    assert!(block == bytes[1_000..101_000]);
+    let past = client.read_into(&file, 3_000_002, &mut block).unwrap_err();
+    assert_eq!(past.fail_code(), Some(FailCode::Range));
+
+    let listed: Result<Vec<_>, _> = client.entries(None).collect();
+    assert_eq!(listed.unwrap()[0].name, file);
+    assert_eq!(
+        client.entries(Some(name("none"))).count(),
+        1,
+        "one error, and the end"
+    );
+    let reader = client.open(&name("none")).unwrap_err();
+    assert!(reader.is_not_found());
+    assert!(client.facts().unwrap().host.kernel.is_some());
+    let bench = client.bench(BenchPlan::default());
+    bench.stop();
+    let _ = bench.finish();
+}
+
+#[test]
+fn a_call_ends_after_its_time_or_when_it_is_interrupted() {
+    let mut serving = Serving::start();
+    let client = serving.connect(None);
+    let served = serving.served.as_mut().unwrap();
+    serving.runtime.block_on(served.crash());
+    let begun = Instant::now();
+    let hurried = client.within(Duration::from_millis(300));
+    let late = hurried.stat(&name("file")).unwrap_err();
+    assert!(
+        matches!(late, Error::TimedOut { .. }) && late.is_retryable(),
+        "{late:?}"
+    );
+    let mut writer = hurried.create(&name("file"), CopyOptions::default());
+    let late = loop {
+        if let Err(error) = writer.write(&[0; 1 << 20]) {
+            break error;
+        }
+    };
+    assert_eq!(late.kind(), ErrorKind::TimedOut, "{late:?}");
+    let interrupt = CancellationToken::new();
+    let interrupted = client.interrupted_by(interrupt.clone());
+    let waiting = std::thread::spawn(move || interrupted.list(None));
+    std::thread::sleep(Duration::from_millis(100));
+    interrupt.cancel();
+    let ended = waiting.join().unwrap().unwrap_err();
+    assert!(
+        matches!(ended, Error::Cancelled { resumable: false }),
+        "{ended:?}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    // The client itself waits on.
+    serving.runtime.block_on(served.start_again());
+    assert!(client.list(None).unwrap().is_empty());
 }

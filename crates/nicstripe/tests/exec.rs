@@ -185,6 +185,27 @@ async fn bytes_go_through_a_command_and_its_status_comes_back() {
     stage.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_without_async_code_gets_the_whole_output_of_a_command_or_an_error() {
+    let stage = Stage::new("exec=cat").await;
+    let client = nicstripe::blocking::Client::from(stage.client.clone());
+    let ran = tokio::task::spawn_blocking(move || {
+        let output = client.exec(["cat"], "input").unwrap();
+        assert_eq!(output.status, ExitStatus::Exited(7));
+        assert_eq!(
+            (&output.stdout[..], &output.stderr[..]),
+            (&b"input"[..], &b"done"[..])
+        );
+        let most = nicstripe::blocking::MOST_OUTPUT as usize;
+        let endless = client.exec(["cat"], vec![0; most + 1]);
+        assert!(matches!(endless, Err(Error::File(_))));
+        let refused = client.exec(["refused"], "").unwrap_err();
+        assert!(refused.fail_code().is_some());
+    });
+    timeout(LONG, ran).await.unwrap().unwrap();
+    stage.end().await;
+}
+
 #[tokio::test]
 async fn commands_at_once_do_not_exchange_their_outputs() {
     let stage = Arc::new(Stage::new("exec=\"tell *\"").await);

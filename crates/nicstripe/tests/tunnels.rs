@@ -1,9 +1,14 @@
 //! Tests of tunnels and listeners through the library's API.
 
-use std::{io::ErrorKind, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    net::SocketAddr,
+    path::PathBuf,
+    time::Duration,
+};
 
 use nicstripe::{
-    CancellationToken, Client, Daemon, Error, TargetRefusal,
+    CancellationToken, Client, Daemon, Error, TargetRefusal, blocking,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -11,7 +16,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixStream},
     sync::mpsc,
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::timeout,
 };
 
@@ -327,4 +332,40 @@ async fn accepts_that_are_dropped_while_they_wait_lose_no_connection() {
             within(listener.accept()).await.unwrap();
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_without_async_code_dial_and_listen() {
+    let mut stage = Stage::new().await;
+    let (client, target) = (stage.client.clone(), stage.target.clone());
+    let dialled = spawn_blocking(move || {
+        let client = blocking::Client::from(client);
+        let mut listener = client.listen("0").unwrap();
+        let mut outside = std::net::TcpStream::connect(("127.0.0.1", listener.port())).unwrap();
+        outside.write_all(b"from there").unwrap();
+        outside.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut accepted = Vec::new();
+        listener
+            .accept()
+            .unwrap()
+            .read_to_end(&mut accepted)
+            .unwrap();
+        assert_eq!(accepted, b"from there");
+
+        let (mut reader, mut writer) = client.dial(&target).unwrap().split();
+        let reading = std::thread::spawn(move || {
+            let mut answer = Vec::new();
+            reader.read_to_end(&mut answer).map(|_| answer)
+        });
+        writer.write_all(b"question").unwrap();
+        writer.shutdown().unwrap();
+        reading.join().unwrap().unwrap()
+    });
+    let mut service = within(stage.accepted.recv()).await.unwrap();
+    let mut asked = Vec::new();
+    within(service.read_to_end(&mut asked)).await.unwrap();
+    service.write_all(b"answer").await.unwrap();
+    service.shutdown().await.unwrap();
+    assert_eq!(asked, b"question");
+    assert_eq!(within(dialled).await.unwrap(), b"answer");
 }

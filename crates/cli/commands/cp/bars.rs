@@ -216,6 +216,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use nicstripe::{BitRate, Progress};
+    use nicstripe_testkit::with;
 
     use super::*;
     use crate::commands::cp::view::tests::link;
@@ -230,12 +231,8 @@ mod tests {
 
     #[test]
     fn lines_of_a_narrow_terminal_have_what_matters_first() {
-        let progress = Progress {
-            bytes: 1 << 20,
-            size: 4 << 20,
-            rate: BitRate::from_mbit(8),
-            ..Progress::default()
-        };
+        let progress =
+            with!(Progress::default(), bytes: 1 << 20, size: 4 << 20, rate: BitRate::from_mbit(8));
         assert_eq!(
             total_message(
                 &View {
@@ -246,24 +243,13 @@ mod tests {
             ),
             " 25 % 1.0 MB/s  ETA 0:03"
         );
-        let up = LinkProgress {
-            link: link("eth1"),
-            bytes: 1024,
-            rate: BitRate::from_mbit(8),
-            state: LinkState::Up,
-        };
+        let up = with!(LinkProgress::new(link("eth1")), bytes: 1024, rate: BitRate::from_mbit(8), state: LinkState::Up);
         assert_eq!(link_message(&up, true), "  1.0 KiB 1.0 MB/s");
     }
 
     #[test]
     fn a_tree_that_is_still_walked_has_no_percentage_and_no_end() {
-        let progress = Progress {
-            bytes: 1 << 20,
-            size: 4 << 20,
-            open: true,
-            rate: BitRate::from_mbit(8),
-            ..Progress::default()
-        };
+        let progress = with!(Progress::default(), bytes: 1 << 20, size: 4 << 20, open: true, rate: BitRate::from_mbit(8));
         let message = |progress: &Progress| {
             total_message(
                 &View {
@@ -275,17 +261,11 @@ mod tests {
         };
         assert_eq!(message(&progress), "         1.0 MiB    1.0 MB/s  ≥4.0 MiB");
         assert_eq!(
-            message(&Progress {
-                size: 0,
-                ..progress.clone()
-            }),
+            message(&with!(progress.clone(), size: 0)),
             "         1.0 MiB    1.0 MB/s"
         );
         assert_eq!(
-            message(&Progress {
-                open: false,
-                ..progress
-            }),
+            message(&with!(progress, open: false)),
             " 25 %    1.0 MiB    1.0 MB/s  ETA 0:03"
         );
     }
@@ -308,12 +288,8 @@ mod tests {
     #[test]
     fn a_link_without_a_connection_says_why() {
         let state = LinkState::Down("no carrier".into());
-        let link = LinkProgress {
-            link: link("eth1"),
-            bytes: 1024,
-            rate: BitRate::ZERO,
-            state,
-        };
+        let link =
+            with!(LinkProgress::new(link("eth1")), bytes: 1024, rate: BitRate::ZERO, state: state);
         assert_eq!(
             link_message(&link, false).trim(),
             "1.0 KiB  down: no carrier"

@@ -259,6 +259,7 @@ const SMALL: u64 = 16 << 20;
 #[cfg(test)]
 mod tests {
     use nicstripe::{BitRate, UnusedInterface};
+    use nicstripe_testkit::with;
 
     use super::*;
     use crate::commands::cp::{arguments::tests::parse as parsed_or, summary::tests::report};
@@ -315,11 +316,7 @@ mod tests {
                 "99.9 % of 235.4 MB/s, limited by the cables"
             ]
         );
-        let unknown = Report {
-            expected: None,
-            limited_by: Limit::Unknown,
-            ..report()
-        };
+        let unknown = with!(report(), expected: None, limited_by: Limit::Unknown);
         assert_eq!(closing(&unknown).len(), 1, "{:?}", closing(&unknown));
         let pipe = Ends {
             from: "nas:a".into(),
@@ -332,27 +329,14 @@ mod tests {
 
     #[test]
     fn of_small_and_short_copies_no_percentage_is_told() {
-        let small = Report {
-            size: 6,
-            wire_bytes: 6,
-            elapsed: Duration::from_millis(90),
-            limited_by: Limit::Latency,
-            ..report()
-        };
+        let small = with!(report(), size: 6, wire_bytes: 6, elapsed: Duration::from_millis(90), limited_by: Limit::Latency);
         assert_eq!(
             closing(&small),
             ["disk.img → nas:disk.img  6 B in 90 ms over eth1, eth2, verified and on disk"]
         );
-        let short = Report {
-            moving: Duration::from_millis(900),
-            limited_by: Limit::Source,
-            ..report()
-        };
+        let short = with!(report(), moving: Duration::from_millis(900), limited_by: Limit::Source);
         assert_eq!(closing(&short).len(), 1, "{:?}", closing(&short));
-        let capped = Report {
-            limited_by: Limit::Bandwidth,
-            ..short
-        };
+        let capped = with!(short, limited_by: Limit::Bandwidth);
         assert_eq!(closing(&capped)[1], "as fast as the configured limit");
     }
 
@@ -374,24 +358,10 @@ mod tests {
             (idle.bytes, idle.link.interface, idle.state) = (0, name.into(), state);
             report.links.push(idle);
         }
-        let failed = UnusedInterface {
-            is_peers: false,
-            interface: "eth6".into(),
-            why: "a warning says it".into(),
-            failed: true,
-            is_card: true,
-            is_idle: false,
-        };
+        let failed = with!(UnusedInterface::new("eth6".into(), "a warning says it".into()), is_peers: false, failed: true, is_card: true, is_idle: false);
         report.failed.push(failed);
         for (is_peers, why, is_idle) in [(false, "no answer", false), (true, "no carrier", true)] {
-            report.unused.push(UnusedInterface {
-                is_peers,
-                interface: "eth7".into(),
-                why: why.into(),
-                failed: false,
-                is_card: true,
-                is_idle,
-            });
+            report.unused.push(with!(UnusedInterface::new("eth7".into(), why.into()), is_peers: is_peers, failed: false, is_card: true, is_idle: is_idle));
         }
         let said = closing(&report);
         assert!(said[0].contains(" over eth1, eth2)"), "{said:?}");
@@ -405,80 +375,43 @@ mod tests {
 
     #[test]
     fn what_was_there_already_and_what_was_saved_is_told() {
-        let half = Report {
-            resumed_bytes: 268_435_456,
-            ..report()
-        };
+        let half = with!(report(), resumed_bytes: 268_435_456);
         assert!(
             closing(&half)[0].ends_with("; 256.0 MiB of 512.0 MiB already present"),
             "{:?}",
             closing(&half)
         );
-        let whole = Report {
-            resumed_bytes: 536_870_912,
-            ..report()
-        };
+        let whole = with!(report(), resumed_bytes: 536_870_912);
         assert_eq!(
             closing(&whole)[0],
             "disk.img → nas:disk.img  512.0 MiB already present, verified in 2.3 s"
         );
-        let saved = Report {
-            wire_bytes: 1 << 20,
-            ..report()
-        };
+        let saved = with!(report(), wire_bytes: 1 << 20);
         assert!(
             closing(&saved)[0].ends_with(", verified and on disk; 1.0 MiB sent for 512.0 MiB"),
             "{:?}",
             closing(&saved)
         );
-        let holes = Report {
-            wire_bytes: 0,
-            ..report()
-        };
+        let holes = with!(report(), wire_bytes: 0);
         assert!(closing(&holes)[0].ends_with("; 0 B sent for 512.0 MiB"));
     }
 
     #[test]
     fn a_tree_of_small_files_has_files_a_second_and_one_that_is_the_same_has_no_rate() {
-        let tree = |files| {
-            Some(TreeReport {
-                files,
-                bytes: 536_870_912,
-                ..TreeReport::default()
-            })
-        };
-        let many = Report {
-            tree: tree(2284),
-            ..report()
-        };
+        let tree = |files| Some(with!(TreeReport::default(), files: files, bytes: 536_870_912));
+        let many = with!(report(), tree: tree(2284));
         assert!(
             closing(&many)[0].contains(" (1,000 files/s, 235.1 MB/s over eth1, eth2)"),
             "{:?}",
             closing(&many)
         );
-        let same = Report {
-            size: 0,
-            tree: Some(TreeReport {
-                unchanged: 5,
-                ..TreeReport::default()
-            }),
-            ..report()
-        };
+        let same = with!(report(), size: 0, tree: Some(with!(TreeReport::default(), unchanged: 5)));
         assert_eq!(closing(&same)[0], "nothing to send, in 2.3 s");
     }
 
     #[test]
     fn empty_files_that_were_copied_are_not_nothing() {
-        let empty = |files| Report {
-            size: 0,
-            tree: Some(TreeReport {
-                files,
-                ..TreeReport::default()
-            }),
-            limited_by: Limit::Files,
-            expected: Some(BitRate(1)),
-            ..report()
-        };
+        let empty = |files| with!(report(), size: 0, tree: Some(with!(TreeReport::default(), files: files)), limited_by: Limit::Files, expected: Some(BitRate(1)));
         assert_eq!(
             closing(&empty(2284)),
             [
@@ -487,13 +420,7 @@ mod tests {
             ]
         );
         assert_eq!(closing(&empty(3))[0], "all files are empty, in 2.3 s");
-        let failed = Report {
-            tree: Some(TreeReport {
-                failed: 2,
-                ..TreeReport::default()
-            }),
-            ..empty(0)
-        };
+        let failed = with!(empty(0), tree: Some(with!(TreeReport::default(), failed: 2)));
         assert_eq!(closing(&failed)[0], "no files sent, in 2.3 s");
     }
 }

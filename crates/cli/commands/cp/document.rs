@@ -149,6 +149,7 @@ const SCHEMA: &str = "nicstripe-cp-report/1";
 #[cfg(test)]
 mod tests {
     use nicstripe::{Error, Event, FailCode, LinkState, Progress, trust::PublicKey};
+    use nicstripe_testkit::with;
     use serde_json::{Value, to_value};
 
     use nicstripe_testkit::Schema;
@@ -208,10 +209,7 @@ mod tests {
             Cables, Source, Receiver, SendBuffer, Loss, LinkDown, Latency, Files, Unknown,
         ] {
             check(&document(
-                Ok(Report {
-                    limited_by,
-                    ..report()
-                }),
+                Ok(with!(report(), limited_by: limited_by)),
                 &View::default(),
             ));
         }
@@ -231,10 +229,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_absent() {
-        let mut report = Report {
-            expected: None,
-            ..report()
-        };
+        let mut report = with!(report(), expected: None);
         report.links[0].theory = None;
         report.links[0].kernel = nicstripe::KernelView::default();
         let document = document(Ok(report), &View::default());
@@ -258,25 +253,10 @@ mod tests {
             FailCode::Busy,
             FailCode::NotFound,
         ];
-        let failure = |code: &FailCode| FailedEntry {
-            name: "dir/a".into(),
-            code: *code,
-            text: "because".into(),
-        };
+        let failure = |code: &FailCode| FailedEntry::new("dir/a".into(), *code, "because".into());
         let failures: Vec<FailedEntry> = codes.iter().map(failure).collect();
-        let tree = TreeReport {
-            files: 7,
-            bytes: 5,
-            deleted: 1,
-            failed: 6,
-            failures,
-            ..TreeReport::default()
-        };
-        let report = Report {
-            tree: Some(tree),
-            digest: None,
-            ..report()
-        };
+        let tree = with!(TreeReport::default(), files: 7, bytes: 5, deleted: 1, failed: 6, failures: failures);
+        let report = with!(report(), tree: Some(tree), digest: None);
         let shortfall = Failure::from(shortfall(&codes, &["-r"]));
         let document = ended(Some(&report), Some(&shortfall), &View::default());
         check(&document);
@@ -305,13 +285,8 @@ mod tests {
 
     #[test]
     fn a_tree_that_was_given_up_says_how_many_files_are_there() {
-        let progress = Progress {
-            bytes: 5,
-            size: 10,
-            open: true,
-            files: Some((3, 4)),
-            ..Progress::default()
-        };
+        let progress =
+            with!(Progress::default(), bytes: 5, size: 10, open: true, files: Some((3, 4)));
         let view = View {
             progress: Some(progress),
             ..View::default()

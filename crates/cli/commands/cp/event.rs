@@ -122,6 +122,7 @@ pub(crate) const SCHEMA: &str = "nicstripe-cp-event/1";
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_testkit::with;
     use std::time::Duration;
 
     use nicstripe::{BitRate, FailCode, LinkState, Verdict, trust::PublicKey};
@@ -141,21 +142,8 @@ mod tests {
     #[test]
     fn every_event_is_as_the_schema_says() {
         let schema = Schema::load("cp-event");
-        let link_progress = LinkProgress {
-            link: link("eth1"),
-            bytes: 3,
-            rate: BitRate(8),
-            state: LinkState::LeftOut("by name".into()),
-        };
-        let progress = Progress {
-            bytes: 5,
-            size: 10,
-            open: false,
-            files: None,
-            resumed: 2,
-            rate: BitRate(8),
-            links: vec![link_progress],
-        };
+        let link_progress = with!(LinkProgress::new(link("eth1")), bytes: 3, rate: BitRate(8), state: LinkState::LeftOut("by name".into()));
+        let progress = with!(Progress::default(), bytes: 5, size: 10, open: false, files: None, resumed: 2, rate: BitRate(8), links: vec![link_progress]);
         for (event, name) in [
             (
                 Event::Connected {
@@ -187,18 +175,11 @@ mod tests {
             ),
             (Event::Progress(progress.clone()), "progress"),
             (
-                Event::Progress(Progress {
-                    open: true,
-                    ..progress.clone()
-                }),
+                Event::Progress(with!(progress.clone(), open: true)),
                 "progress",
             ),
             (
-                Event::Progress(Progress {
-                    open: true,
-                    files: Some((1, 2)),
-                    ..progress
-                }),
+                Event::Progress(with!(progress, open: true, files: Some((1, 2)))),
                 "progress",
             ),
             (
@@ -310,21 +291,16 @@ mod tests {
 
     #[test]
     fn a_size_that_nobody_knows_is_absent() {
-        let pipe = line(&Event::Progress(Progress {
-            bytes: 5,
-            open: true,
-            ..Progress::default()
-        }));
+        let pipe = line(&Event::Progress(
+            with!(Progress::default(), bytes: 5, open: true),
+        ));
         assert_eq!(
             (pipe.get("size_bytes"), &pipe["open"]),
             (None, &true.into())
         );
-        let tree = line(&Event::Progress(Progress {
-            size: 5,
-            open: true,
-            files: Some((1, 2)),
-            ..Progress::default()
-        }));
+        let tree = line(&Event::Progress(
+            with!(Progress::default(), size: 5, open: true, files: Some((1, 2))),
+        ));
         assert_eq!(
             (&tree["size_bytes"], &tree["files"], &tree["files_found"]),
             (&5.into(), &1.into(), &2.into())

@@ -148,30 +148,22 @@ const SHOWN: usize = 20;
 pub(crate) mod tests {
     use super::*;
     use crate::commands::cp::arguments::tests::parse;
+    use nicstripe_testkit::with;
 
     fn cp(words: &[&str]) -> Cp {
         parse(&[words, &["src", "nas:"]].concat()).unwrap()
     }
 
     fn tree(codes: &[FailCode]) -> TreeReport {
-        let failure = |(index, code): (usize, &FailCode)| FailedEntry {
-            name: format!("f{index}"),
-            code: *code,
-            text: "because".into(),
+        let failure = |(index, code): (usize, &FailCode)| {
+            FailedEntry::new(format!("f{index}"), *code, "because".into())
         };
         let failures: Vec<FailedEntry> = codes.iter().enumerate().map(failure).collect();
         let changed = codes
             .iter()
             .filter(|code| **code == FailCode::SourceChanged)
             .count() as u64;
-        TreeReport {
-            files: 7,
-            unchanged: 2,
-            failed: failures.len() as u64,
-            changed,
-            failures,
-            ..TreeReport::default()
-        }
+        with!(TreeReport::default(), files: 7, unchanged: 2, failed: failures.len() as u64, changed: changed, failures: failures)
     }
 
     /// Returns the error of a tree copy that ran with the arguments `words`, with one failed entry
@@ -219,17 +211,14 @@ pub(crate) mod tests {
 
     #[test]
     fn a_text_that_has_the_name_is_not_preceded_by_it() {
-        let failure = FailedEntry {
-            name: "a/b".into(),
-            code: FailCode::Io,
-            text: "cannot open \"a/b\": denied".into(),
-        };
+        let failure = FailedEntry::new(
+            "a/b".into(),
+            FailCode::Io,
+            "cannot open \"a/b\": denied".into(),
+        );
         assert_eq!(line(&failure), "cannot open \"a/b\": denied");
         assert_eq!(
-            line(&FailedEntry {
-                name: String::new(),
-                ..failure
-            }),
+            line(&with!(failure, name: String::new())),
             "cannot open \"a/b\": denied"
         );
     }

@@ -295,22 +295,13 @@ impl SingleCopy {
     }
 
     /// Completes the report of a copy that ended without a transfer.
-    fn report(&self, report: Report, verdict: Verdict) -> Report {
-        let tree = match verdict {
-            Verdict::Same => TreeReport {
-                unchanged: 1,
-                ..TreeReport::default()
-            },
-            _ => TreeReport {
-                files: 1,
-                bytes: self.source.size,
-                ..TreeReport::default()
-            },
-        };
-        Report {
-            tree: Some(tree),
-            ..report
+    fn report(&self, mut report: Report, verdict: Verdict) -> Report {
+        let tree = report.tree.insert(TreeReport::default());
+        match verdict {
+            Verdict::Same => tree.unchanged = 1,
+            _ => (tree.files, tree.bytes) = (1, self.source.size),
         }
+        report
     }
 }
 

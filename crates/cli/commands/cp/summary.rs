@@ -146,6 +146,7 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use nicstripe_testkit::with;
     use std::time::Duration;
 
     use nicstripe::{BitRate, Digest, KernelView, Limit, TreeReport, UnusedInterface};
@@ -154,44 +155,8 @@ pub(crate) mod tests {
     use crate::commands::cp::view::tests::link;
 
     pub(crate) fn report() -> Report {
-        let link_report = |name: &str| LinkReport {
-            link: link(name),
-            bytes: 268_435_456,
-            wire_bytes: 268_435_456,
-            goodput: BitRate(940_400_000),
-            theory: Some(BitRate(941_482_000)),
-            state: LinkState::Up,
-            verified: Some(true),
-            interface_bytes: Some(268_900_000),
-            path_mtu: None,
-            failures: 0,
-            damaged: 0,
-            kernel: KernelView {
-                retransmitted_bytes: Some(0),
-                rtt: Some(Duration::from_micros(1_234)),
-                busy: Some(Duration::from_millis(2_270)),
-                rwnd_limited: Some(Duration::ZERO),
-                ..KernelView::default()
-            },
-        };
-        Report {
-            size: 536_870_912,
-            digest: Some(Digest([0xab; 32])),
-            tree: None,
-            wire_bytes: 536_870_912,
-            elapsed: Duration::from_millis(2_284),
-            moving: Duration::from_millis(2_270),
-            resumed_bytes: 0,
-            resent_bytes: 0,
-            failovers: 0,
-            routes_installed: 0,
-            expected: Some(BitRate(1_882_964_000)),
-            limited_by: Limit::Cables,
-            links: vec![link_report("eth1"), link_report("eth2")],
-            failed: Vec::new(),
-            unused: Vec::new(),
-            survey: None,
-        }
+        let link_report = |name: &str| with!(LinkReport::new(link(name)), bytes: 268_435_456, wire_bytes: 268_435_456, goodput: BitRate(940_400_000), theory: Some(BitRate(941_482_000)), state: LinkState::Up, verified: Some(true), interface_bytes: Some(268_900_000), path_mtu: None, failures: 0, damaged: 0, kernel: with!(KernelView::default(), retransmitted_bytes: Some(0), rtt: Some(Duration::from_micros(1_234)), busy: Some(Duration::from_millis(2_270)), rwnd_limited: Some(Duration::ZERO)));
+        with!(Report::default(), size: 536_870_912, digest: Some(Digest([0xab; 32])), tree: None, wire_bytes: 536_870_912, elapsed: Duration::from_millis(2_284), moving: Duration::from_millis(2_270), resumed_bytes: 0, resent_bytes: 0, failovers: 0, routes_installed: 0, expected: Some(BitRate(1_882_964_000)), limited_by: Limit::Cables, links: vec![link_report("eth1"), link_report("eth2")], failed: Vec::new(), unused: Vec::new(), survey: None)
     }
 
     #[test]
@@ -215,14 +180,7 @@ pub(crate) mod tests {
     fn a_link_that_did_not_work_and_one_of_small_packets_are_told() {
         let mut report = report();
         assert!(warnings(&report).is_empty());
-        report.failed.push(UnusedInterface {
-            is_peers: false,
-            interface: "eth3".into(),
-            why: "no answer".into(),
-            failed: true,
-            is_card: true,
-            is_idle: false,
-        });
+        report.failed.push(with!(UnusedInterface::new("eth3".into(), "no answer".into()), is_peers: false, failed: true, is_card: true, is_idle: false));
         report.links[0].path_mtu = Some(1500);
         let warnings = warnings(&report);
         assert_eq!(warnings[0], "eth3 was not used: no answer");
@@ -255,13 +213,7 @@ pub(crate) mod tests {
             lines.contains(&"Number of files: 1".to_owned()),
             "{lines:?}"
         );
-        let tree = stats(&Report {
-            tree: Some(TreeReport {
-                files: 1234,
-                ..TreeReport::default()
-            }),
-            ..report()
-        });
+        let tree = stats(&with!(report(), tree: Some(with!(TreeReport::default(), files: 1234))));
         assert!(
             tree.contains(&"Number of files transferred: 1,234".to_owned()),
             "{tree:?}"

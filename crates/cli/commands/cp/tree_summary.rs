@@ -98,6 +98,7 @@ const SMALL: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_testkit::with;
     use std::time::Duration;
 
     use super::*;
@@ -105,16 +106,7 @@ mod tests {
 
     #[test]
     fn only_what_there_is_is_counted() {
-        let tree = TreeReport {
-            files: 1234,
-            bytes: 5 << 20,
-            directories: 1,
-            unchanged: 7,
-            deleted: 2,
-            special: 1,
-            failed: 3,
-            ..TreeReport::default()
-        };
+        let tree = with!(TreeReport::default(), files: 1234, bytes: 5 << 20, directories: 1, unchanged: 7, deleted: 2, special: 1, failed: 3);
         assert_eq!(
             counts(&tree, false),
             "1,234 files (5.0 MiB), 1 directory copied; 7 unchanged; 2 deleted; 1 special or partial files skipped; 3 failed"
@@ -122,11 +114,7 @@ mod tests {
         assert!(counts(&tree, true).starts_with(
             "would copy 1,234 files (5.0 MiB), 1 directory; 7 unchanged; 2 would be deleted"
         ));
-        let unchanged = TreeReport {
-            unchanged: 7,
-            newer: 1,
-            ..TreeReport::default()
-        };
+        let unchanged = with!(TreeReport::default(), unchanged: 7, newer: 1);
         assert_eq!(
             counts(&unchanged, false),
             "7 unchanged; 1 newer at the target"
@@ -136,15 +124,7 @@ mod tests {
 
     #[test]
     fn files_a_second_are_told_of_many_small_ones() {
-        let tree = |files, bytes| Report {
-            tree: Some(TreeReport {
-                files,
-                bytes,
-                ..TreeReport::default()
-            }),
-            elapsed: Duration::from_millis(500),
-            ..report()
-        };
+        let tree = |files, bytes| with!(report(), tree: Some(with!(TreeReport::default(), files: files, bytes: bytes)), elapsed: Duration::from_millis(500));
         assert_eq!(
             files_per_second(&tree(1000, 1 << 20)).as_deref(),
             Some("2,000 files/s")

@@ -46,12 +46,9 @@ impl View {
             }
             Event::Link { link, state } => self.on_link(link, state),
             Event::Started { size, resumed } => {
-                self.progress = Some(Progress {
-                    bytes: *resumed,
-                    size: *size,
-                    resumed: *resumed,
-                    ..Progress::default()
-                });
+                let progress = self.progress.insert(Progress::default());
+                (progress.bytes, progress.resumed) = (*resumed, *resumed);
+                progress.size = *size;
                 (*resumed > 0).then(|| {
                     Notice::Told(format!("resuming at {} of {}", Size(*resumed), Size(*size)))
                 })
@@ -118,21 +115,20 @@ impl View {
     /// Applies the final report, which is newer than the last progress. Rates become averages over
     /// the whole copy.
     pub(crate) fn complete(&mut self, report: &Report) {
-        let of = |link: &nicstripe::LinkReport| LinkProgress {
-            link: link.link.clone(),
-            bytes: link.bytes,
-            rate: link.goodput,
-            state: link.state.clone(),
+        let of = |link: &nicstripe::LinkReport| {
+            let mut progress = LinkProgress::new(link.link.clone());
+            progress.bytes = link.bytes;
+            progress.rate = link.goodput;
+            progress.state = link.state.clone();
+            progress
         };
-        self.on_progress(&Progress {
-            bytes: report.size,
-            size: report.size,
-            open: false,
-            files: report.tree.as_ref().map(files_of),
-            resumed: report.resumed_bytes,
-            rate: report.goodput(),
-            links: report.links.iter().map(of).collect(),
-        });
+        let mut progress = Progress::default();
+        (progress.bytes, progress.size) = (report.size, report.size);
+        progress.files = report.tree.as_ref().map(files_of);
+        progress.resumed = report.resumed_bytes;
+        progress.rate = report.goodput();
+        progress.links = report.links.iter().map(of).collect();
+        self.on_progress(&progress);
         self.waiting = None;
         self.done = Some(report.elapsed);
     }
@@ -243,12 +239,7 @@ impl View {
             .iter()
             .position(|known| is_same(&known.link, link))
             .unwrap_or_else(|| {
-                self.links.push(LinkProgress {
-                    link: link.clone(),
-                    bytes: 0,
-                    rate: BitRate::ZERO,
-                    state: LinkState::Connecting,
-                });
+                self.links.push(LinkProgress::new(link.clone()));
                 self.links.len() - 1
             })
     }
@@ -340,33 +331,18 @@ fn is_same(one: &LinkName, other: &LinkName) -> bool {
 pub(crate) mod tests {
     use super::*;
     use crate::commands::cp::summary::tests::report;
+    use nicstripe_testkit::with;
 
     pub(crate) fn link(interface: &str) -> LinkName {
-        LinkName {
-            interface: interface.into(),
-            peer_interface: None,
-            local: None,
-            remote: "10.0.0.2".parse().unwrap(),
-        }
+        LinkName::new(interface.into(), "10.0.0.2".parse().unwrap())
     }
 
     fn progress(bytes: u64, links: &[(&str, u64)]) -> Event {
         let rate = BitRate::from_mbit(8);
-        let of = |(interface, bytes): &(&str, u64)| LinkProgress {
-            link: link(interface),
-            bytes: *bytes,
-            rate,
-            state: LinkState::Up,
-        };
-        Event::Progress(Progress {
-            bytes,
-            size: 4_000_000,
-            open: false,
-            files: None,
-            resumed: 0,
-            rate,
-            links: links.iter().map(of).collect(),
-        })
+        let of = |(interface, bytes): &(&str, u64)| with!(LinkProgress::new(link(interface)), bytes: *bytes, rate: rate, state: LinkState::Up);
+        Event::Progress(
+            with!(Progress::default(), bytes: bytes, size: 4_000_000, open: false, files: None, resumed: 0, rate: rate, links: links.iter().map(of).collect()),
+        )
     }
 
     fn state(interface: &str, state: LinkState) -> Event {
@@ -403,40 +379,24 @@ pub(crate) mod tests {
     #[test]
     fn what_is_not_known_yet_is_not_promised() {
         let status = |progress: Progress| {
-            let progress = Progress {
-                rate: BitRate::from_mbit(8),
-                ..progress
-            };
+            let progress = with!(progress, rate: BitRate::from_mbit(8));
             let view = View {
                 progress: Some(progress),
                 ..View::default()
             };
             view.status()
         };
-        let tree = Progress {
-            bytes: 1 << 20,
-            size: 4 << 20,
-            files: Some((12, 345)),
-            open: true,
-            ..Progress::default()
-        };
+        let tree = with!(Progress::default(), bytes: 1 << 20, size: 4 << 20, files: Some((12, 345)), open: true);
         assert_eq!(
             status(tree.clone()),
             "1.0 MiB of ≥ 4.0 MiB, 12/≥345 files, 1.0 MB/s, 0 links"
         );
-        let found = status(Progress {
-            open: false,
-            ..tree
-        });
+        let found = status(with!(tree, open: false));
         assert_eq!(
             found,
             "1.0 MiB of 4.0 MiB (25 %), 12/345 files, 1.0 MB/s, 0 links, 0:03 left"
         );
-        let pipe = Progress {
-            bytes: 1 << 20,
-            open: true,
-            ..Progress::default()
-        };
+        let pipe = with!(Progress::default(), bytes: 1 << 20, open: true);
         assert_eq!(status(pipe), "1.0 MiB, 1.0 MB/s, 0 links");
     }
 
@@ -459,11 +419,7 @@ pub(crate) mod tests {
     }
 
     fn of_cable(interface: &str, peer: &str, remote: &str, state: LinkState) -> Event {
-        let link = LinkName {
-            peer_interface: Some(peer.into()),
-            remote: remote.parse().unwrap(),
-            ..link(interface)
-        };
+        let link = with!(link(interface), peer_interface: Some(peer.into()), remote: remote.parse().unwrap());
         Event::Link { link, state }
     }
 
@@ -508,10 +464,7 @@ pub(crate) mod tests {
 
     #[test]
     fn links_on_one_interface_are_told_apart_by_address() {
-        let other = LinkName {
-            local: Some("10.0.0.9".parse().unwrap()),
-            ..link("lo")
-        };
+        let other = with!(link("lo"), local: Some("10.0.0.9".parse().unwrap()));
         let all = [link("lo"), other.clone(), link("eth1")];
         assert_eq!(label(&other, all.iter()), "lo 10.0.0.9");
         assert_eq!(label(&all[0], all.iter()), "lo 10.0.0.2");
@@ -520,11 +473,7 @@ pub(crate) mod tests {
 
     #[test]
     fn links_on_one_interface_are_told_apart_by_the_peers() {
-        let to = |peer: &str, remote: &str| LinkName {
-            peer_interface: Some(peer.into()),
-            remote: remote.parse().unwrap(),
-            ..link("eth1")
-        };
+        let to = |peer: &str, remote: &str| with!(link("eth1"), peer_interface: Some(peer.into()), remote: remote.parse().unwrap());
         let elsewhere = [to("eth1", "fe80::1"), to("eth2", "fe80::2")];
         assert_eq!(
             elsewhere
@@ -651,11 +600,7 @@ pub(crate) mod tests {
     fn an_empty_file_is_whole_from_the_start() {
         assert_eq!(percent(&Progress::default()), Some(100));
         assert_eq!(
-            percent(&Progress {
-                bytes: 999,
-                size: 1000,
-                ..Progress::default()
-            }),
+            percent(&with!(Progress::default(), bytes: 999, size: 1000)),
             Some(99)
         );
     }

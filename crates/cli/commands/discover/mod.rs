@@ -144,23 +144,24 @@ fn advise(answers: &[DiscoveredPeer], terminal: &Terminal) {
 #[cfg(test)]
 pub(crate) mod tests {
     use nicstripe::trust::PublicKey;
+    use nicstripe_testkit::with;
 
     use super::*;
 
     /// Returns the answer of a daemon on `interface`, for tests. The daemon is trusted if it has a
     /// name.
     pub(crate) fn answer_of(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
-        DiscoveredPeer {
-            key: PublicKey::from_bytes([key; 32]).unwrap(),
+        let key = PublicKey::from_bytes([key; 32]).unwrap();
+        with!(
+            DiscoveredPeer::new(key, "[fe80::2%7]:7747".parse().unwrap()),
             trusted: name.is_some(),
             name: name.map(str::to_owned),
             host_hint: "x".into(),
             interface: interface.into(),
             peer_interface: "eth1".into(),
             peer_index: 3,
-            address: "[fe80::2%7]:7747".parse().unwrap(),
             rtt: Duration::from_micros(730),
-        }
+        )
     }
 
     #[test]

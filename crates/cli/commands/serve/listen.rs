@@ -84,7 +84,10 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
 /// line.
 pub(super) fn listening(listens: &[ListenAddress]) -> Vec<String> {
     let mut lines = Vec::new();
-    for ListenAddress { interface, address } in listens {
+    for ListenAddress {
+        interface, address, ..
+    } in listens
+    {
         let other_version = |other: &&ListenAddress| {
             other.interface == *interface
                 && other.address.is_ipv4() != address.is_ipv4()
@@ -165,9 +168,8 @@ mod tests {
 
     #[test]
     fn an_interface_is_named_once_with_the_versions_of_ip_that_it_lacks() {
-        let listen = |interface: &str, address: &str| ListenAddress {
-            interface: interface.into(),
-            address: address.parse().unwrap(),
+        let listen = |interface: &str, address: &str| {
+            ListenAddress::new(interface.into(), address.parse().unwrap())
         };
         let all = [
             listen("eth1", "0.0.0.0:7"),

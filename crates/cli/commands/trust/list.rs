@@ -5,9 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use nicstripe::trust::{
-    Access, DialTarget, FileError, Home, Peer, Peers, PublicKey, Sighting, Sightings,
-};
+use nicstripe::trust::{DialTarget, FileError, Home, Peer, Peers, PublicKey, Sighting, Sightings};
 
 use super::{name_of, rights};
 use crate::{
@@ -113,11 +111,7 @@ fn document(found: &Result<Loaded, Failure>) -> Object {
 
 fn of_peer((peer, sighting): (&Peer, Option<&Sighting>)) -> Object {
     let options = &peer.options;
-    let access = match options.access {
-        Access::Full => "full",
-        Access::AppendOnly => "append_only",
-        Access::ReadOnly => "read_only",
-    };
+    let access = options.access.word();
     let dial: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
     let listen: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
     let exec: Vec<String> = options.exec.iter().map(ToString::to_string).collect();

@@ -191,7 +191,7 @@ impl Changed {
             }
             (_, Some(_)) => format!("changed the rights of {name} ({key})"),
             (Some(Added::Unchanged), _) => format!("{name} ({key}) is already trusted; it {is}"),
-            (None, _) => format!("{name} ({key}) has these rights already; it {is}"),
+            (_, None) => format!("{name} ({key}) has these rights already; it {is}"),
         });
         if let Some(had) = had {
             tell_change(had, &peer.options, terminal);
@@ -512,6 +512,7 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
         Access::Full => "may read, write and replace".to_owned(),
         Access::AppendOnly => "may read and add new files".to_owned(),
         Access::ReadOnly => "may read".to_owned(),
+        other => format!("is {}", other.word()),
     };
     if let Some(root) = &options.root {
         text.push_str(&format!(" in {}", root.display()));

@@ -1,7 +1,7 @@
 //! Handle of a running benchmark.
 
 use nicstripe_bench::{BenchEvent, BenchPlan, BenchReport, Runner};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::client::BenchClient;
@@ -12,7 +12,7 @@ use crate::{client::Client, report::error::Error};
 pub struct Bench {
     events: mpsc::Receiver<BenchEvent>,
     stop: CancellationToken,
-    task: tokio::task::JoinHandle<Result<BenchReport, Error>>,
+    task: Result<JoinHandle<Result<BenchReport, Error>>, Error>,
 }
 
 impl Bench {
@@ -21,11 +21,12 @@ impl Bench {
         let (events, receiver) = mpsc::channel(EVENTS);
         let stop = CancellationToken::new();
         let id = crate::trust::random::random_bytes();
+        let usable = client.require_open();
         let runner = Runner::new(BenchClient(client), id, plan, events, stop.clone());
         Self {
             events: receiver,
             stop,
-            task: runtime.spawn(runner.run()),
+            task: usable.map(|()| runtime.spawn(runner.run())),
         }
     }
 
@@ -91,8 +92,10 @@ impl Bench {
     /// later failure yields an incomplete report and a [`BenchEvent::Note`].
     pub async fn finish(mut self) -> Result<BenchReport, Error> {
         self.events.close();
-        match (&mut self.task).await {
+        let task = std::mem::replace(&mut self.task, Err(Error::Closed))?;
+        match task.await {
             Ok(result) => result,
+            Err(error) if error.is_cancelled() => Err(Error::RuntimeEnded),
             Err(error) => Err(Error::failed("run the bench", error)),
         }
     }

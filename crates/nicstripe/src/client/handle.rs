@@ -1,6 +1,7 @@
 //! Handle of a client, whose clones share one session.
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -49,7 +50,7 @@ use crate::{
 /// | `remove`, `rename` | yes | no: may have been carried out |
 /// | `exec`, `dial`, `listen`, `facts`, `bench` | yes | no |
 /// | `peer`, `root`, `links` | yes | |
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
 }
@@ -199,7 +200,7 @@ impl Client {
         let upload = Upload {
             name,
             into: None,
-            options: options.into(),
+            options: options.on_wire(),
         };
         self.start(Once::pipe(pipe::source(reader, upload)))
     }
@@ -303,6 +304,15 @@ impl Client {
 
     pub(super) fn start(&self, request: impl Request + 'static) -> Transfer {
         Transfer::start(self.inner.clone(), Box::new(request))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut client = f.debug_struct("Client");
+        client
+            .field("host", &self.inner.host)
+            .finish_non_exhaustive()
     }
 }
 

@@ -45,6 +45,11 @@ impl Client {
         Ok(session.handle)
     }
 
+    /// Returns an error if no call can succeed any more in this process.
+    pub(crate) fn require_open(&self) -> Result<(), Error> {
+        self.inner.require_open()
+    }
+
     /// Returns the runtime on which the client was connected.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime.handle

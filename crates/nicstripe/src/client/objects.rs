@@ -1,17 +1,11 @@
 //! Requests for names below the daemon's root: listing, changes, and reading or writing whole
 //! files.
 
-use std::{
-    collections::VecDeque,
-    ops::Range,
-    time::{Duration, SystemTime},
-};
+use std::{collections::VecDeque, ops::Range};
 
 use nicstripe_proto::{
     ChunkSize, FailCode, Name, SourceIdentity,
-    message::{
-        AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat,
-    },
+    message::{AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES},
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -119,7 +113,7 @@ impl Client {
     /// cannot be reached.
     pub async fn stat(&self, name: &Name) -> Result<Stat, Error> {
         match self.ask(AskKind::Stat { name: name.clone() }).await? {
-            AnswerKind::Stat { stat } => Ok(stat.into()),
+            AnswerKind::Stat { stat } => Ok(Stat::of_wire(stat)),
             _ => Err(self.nonsense()),
         }
     }
@@ -249,34 +243,82 @@ impl Client {
             }),
             None => None,
         };
+        let mut bytes = Vec::new();
+        let take = |part: Part<'_>| match part {
+            Part::Left(left) => bytes.reserve(left.min(MOST_RESERVED) as usize),
+            Part::Bytes(more) => bytes.extend_from_slice(more),
+        };
+        self.take_all(name, range, take).await?;
+        Ok(bytes)
+    }
+
+    /// Reads a range of a file into memory of the caller, from `offset` on. Returns the number of
+    /// bytes, which is less than the length of `into` at the end of the file. `Ok` means that they are
+    /// verified to be those the daemon read; after an error the content of `into` is arbitrary.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let mut block = vec![0; 4 << 20];
+    /// let len = client.read_into(&nicstripe::Name::parse(b"disk.img")?, 512, &mut block).await?;
+    /// println!("{} bytes", block[..len].len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn read_into(
+        &self,
+        name: &Name,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, Error> {
+        let len = into.len() as u64;
+        let mut at = 0;
+        let take = |part: Part<'_>| {
+            if let Part::Bytes(more) = part {
+                into[at..at + more.len()].copy_from_slice(more);
+                at += more.len();
+            }
+        };
+        self.take_all(name, Some(GetRange { offset, len }), take)
+            .await?;
+        Ok(at)
+    }
+
+    /// Passes a file, or a range of it, to `take` part by part, never more than was requested.
+    async fn take_all(
+        &self,
+        name: &Name,
+        range: Option<GetRange>,
+        mut take: impl FnMut(Part<'_>),
+    ) -> Result<(), Error> {
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
         let most = range.map_or(u64::MAX, |range| range.len);
-        let (mut bytes, mut first) = (Vec::new(), None);
+        let (mut taken, mut first) = (0, None);
         while let Some(read) = chunks.recv().await {
             match read {
                 Read::Begun(found) => {
                     let first = *first.get_or_insert(found);
                     // After a lost session, of what is left.
-                    let left = first.size.saturating_sub(bytes.len() as u64);
-                    if found
-                        != (SourceIdentity {
-                            size: left,
-                            ..first
-                        })
-                    {
+                    let size = first.size.saturating_sub(taken);
+                    if found != (SourceIdentity { size, ..first }) {
                         return Err(self.changed(name, "while it was read"));
                     }
-                    bytes.reserve(left.min(most).min(MOST_RESERVED) as usize);
+                    take(Part::Left(size.min(most)));
                 }
-                Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
-            }
-            if bytes.len() as u64 > most {
-                let text = format!("sent more of \"{name}\" than requested");
-                return Err(Error::peer(self.host(), FailCode::Protocol, text));
+                Read::Chunk(buffer) => {
+                    taken += buffer.bytes().len() as u64;
+                    if taken > most {
+                        let text = format!("sent more of \"{name}\" than requested");
+                        return Err(Error::peer(self.host(), FailCode::Protocol, text));
+                    }
+                    take(Part::Bytes(buffer.bytes()));
+                }
             }
         }
-        transfer.finish().await?;
-        Ok(bytes)
+        transfer.finish().await.map(drop)
     }
 
     /// Creates a file of unknown length. The daemon gives the complete file its name, atomically,
@@ -302,7 +344,7 @@ impl Client {
         let upload = Upload {
             name: name.clone(),
             into: None,
-            options: options.into(),
+            options: options.on_wire(),
         };
         let transfer = self.start(Once::object(object::source(from, upload)));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
@@ -434,6 +476,13 @@ fn is_repeatable(ask: &AskKind) -> bool {
     }
 }
 
+/// Part of a file that is read into memory.
+enum Part<'a> {
+    /// Number of bytes that will follow, as the daemon tells it.
+    Left(u64),
+    Bytes(&'a [u8]),
+}
+
 /// Maximum bytes that a read into memory allocates in advance; the buffer grows as data arrives.
 const MOST_RESERVED: u64 = 64 << 20;
 
@@ -493,7 +542,10 @@ impl Entries {
                 self.after = Some(last.name.clone());
             }
             for entry in entries {
-                self.page.push_back(Entry::try_from(entry)?);
+                self.page.push_back(Entry {
+                    name: Name::new([entry.name])?,
+                    stat: Stat::of_wire(entry.stat),
+                });
             }
         }
         Ok(self.page.pop_front())
@@ -506,40 +558,3 @@ impl Entries {
 
 /// Names of a directory after which a listing fails: ten times as many as ext4 serves well.
 const MOST_NAMES: u64 = 1 << 24;
-
-impl TryFrom<ObjectEntry> for Entry {
-    type Error = Error;
-
-    fn try_from(entry: ObjectEntry) -> Result<Self, Error> {
-        Ok(Self {
-            name: Name::new([entry.name])?,
-            stat: entry.stat.into(),
-        })
-    }
-}
-
-impl From<ObjectStat> for Stat {
-    fn from(stat: ObjectStat) -> Self {
-        let kind = match stat.kind {
-            ObjectKind::File => Kind::File,
-            ObjectKind::Dir => Kind::Dir,
-            ObjectKind::Other => Kind::Other,
-        };
-        let nanoseconds = Duration::from_nanos(u64::from(stat.mtime.nanoseconds.min(999_999_999)));
-        let seconds = Duration::from_secs(stat.mtime.seconds.unsigned_abs());
-        let whole = if stat.mtime.seconds < 0 {
-            SystemTime::UNIX_EPOCH.checked_sub(seconds)
-        } else {
-            SystemTime::UNIX_EPOCH.checked_add(seconds)
-        };
-        // A time that cannot be represented becomes the epoch.
-        let modified = whole
-            .and_then(|whole| whole.checked_add(nanoseconds))
-            .unwrap_or(SystemTime::UNIX_EPOCH);
-        Self {
-            kind,
-            size: stat.size,
-            modified,
-        }
-    }
-}

@@ -174,6 +174,6 @@ pub(super) fn download_of(
 pub(super) fn receiving(options: CopyOptions, restart: bool) -> PutOptions {
     PutOptions {
         restart: options.restart || restart,
-        ..options.into()
+        ..options.on_wire()
     }
 }

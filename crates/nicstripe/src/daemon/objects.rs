@@ -94,7 +94,9 @@ impl Objects {
         let peer = self.permitted()?;
         match &peer.served {
             Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
-            Served::Other(stored) => Ok(stored.to_find("look at", Some(name))?.stat(name)?.into()),
+            Served::Other(stored) => {
+                Ok(stored.to_find("look at", Some(name))?.stat(name)?.on_wire())
+            }
         }
     }
 
@@ -106,7 +108,7 @@ impl Objects {
             Served::Files(root) => root,
             Served::Other(stored) => {
                 let storage = stored.to_find("remove", Some(name))?;
-                self.check_removable(name, &storage.stat(name)?.into())?;
+                self.check_removable(name, &storage.stat(name)?.on_wire())?;
                 return storage.remove(name);
             }
         };
@@ -212,7 +214,7 @@ fn stored_page(
     };
     let mut is_cut = false;
     for (name, stat) in listed {
-        let stat = stat.into();
+        let stat = stat.on_wire();
         if page.push(ObjectEntry { name, stat }).is_err() {
             is_cut = true;
             break;

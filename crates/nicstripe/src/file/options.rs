@@ -44,18 +44,19 @@ pub struct CopyOptions {
     pub parents: bool,
 }
 
-impl From<CopyOptions> for PutOptions {
-    fn from(options: CopyOptions) -> Self {
-        Self {
-            replace: options.replace || options.force,
-            force: options.force,
-            restart: options.restart,
-            preserve: options.preserve,
-            verify: options.verify,
-            delta: options.delta,
-            in_place: options.in_place,
+impl CopyOptions {
+    /// Returns what the receiver is asked for.
+    pub(crate) fn on_wire(self) -> PutOptions {
+        PutOptions {
+            replace: self.replace || self.force,
+            force: self.force,
+            restart: self.restart,
+            preserve: self.preserve,
+            verify: self.verify,
+            delta: self.delta,
+            in_place: self.in_place,
             trial: false,
-            parents: options.parents,
+            parents: self.parents,
         }
     }
 }

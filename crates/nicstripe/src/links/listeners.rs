@@ -16,12 +16,20 @@ use crate::report::error::Error;
 
 /// Address on which a daemon listens, and its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ListenAddress {
     /// Name of the interface; empty for a socket of the embedding program that is not bound to one
     /// interface.
     pub interface: String,
     /// Address and port; `0.0.0.0` or `[::]` stands for all addresses of the interface.
     pub address: SocketAddr,
+}
+
+impl ListenAddress {
+    /// Returns an address of an interface.
+    pub const fn new(interface: String, address: SocketAddr) -> Self {
+        Self { interface, address }
+    }
 }
 
 /// Listening addresses requested by the user; all interfaces if none is named.

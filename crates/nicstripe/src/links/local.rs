@@ -9,6 +9,7 @@ use crate::report::error::Error;
 
 /// Local network interface, as reported by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LocalInterface {
     /// Name of the interface, such as `eth1`.
     pub name: String,

@@ -463,6 +463,7 @@ impl Shared {
 
 /// Facts from the kernel that decide if a link needs a host route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RouteFacts {
     /// True if the interface has strict reverse-path filtering (`rp_filter=1`): it drops packets if
     /// the kernel's route to their source uses another interface. `None` if unknown, or irrelevant

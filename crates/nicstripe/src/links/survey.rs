@@ -27,14 +27,12 @@ use crate::report::{
     survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink, UnusedInterface},
 };
 
-impl From<Preference> for LinkReason {
-    fn from(preference: Preference) -> Self {
-        match preference {
-            Preference::OwnSubnet => Self::OwnSubnet,
-            Preference::LinkLocal => Self::LinkLocal,
-            Preference::OwnPrefix => Self::OwnPrefix,
-            Preference::SharedSubnet => Self::SharedSubnet,
-        }
+const fn reason_of(preference: Preference) -> LinkReason {
+    match preference {
+        Preference::OwnSubnet => LinkReason::OwnSubnet,
+        Preference::LinkLocal => LinkReason::LinkLocal,
+        Preference::OwnPrefix => LinkReason::OwnPrefix,
+        Preference::SharedSubnet => LinkReason::SharedSubnet,
     }
 }
 
@@ -137,7 +135,7 @@ fn surveyed(path: &PathView, link: LinkName, known: &Known<'_>) -> SurveyedLink 
     let interface = local::find(known.interfaces, &link.interface);
     SurveyedLink {
         reason: match (plan.origin, plan.candidate()) {
-            (_, Some(candidate)) => candidate.preference.into(),
+            (_, Some(candidate)) => reason_of(candidate.preference),
             (Origin::Named, None) => LinkReason::Named,
             (_, None) => LinkReason::Contact,
         },

@@ -233,6 +233,13 @@ pub enum Error {
         /// True if repeating the transfer resumes from data that is durable at the receiver.
         resumable: bool,
     },
+    /// A call of [`blocking`](crate::blocking) was not done within the time that the program gives
+    /// it, and was dropped.
+    #[error("not done within {} s", seconds(*after))]
+    TimedOut {
+        /// Time that the program gives each call.
+        after: Duration,
+    },
     /// The operating system refused an operation that normally succeeds. Remedy: see `source`.
     #[error("cannot {what}")]
     System {
@@ -340,7 +347,8 @@ impl Error {
             | Self::Stalled { .. }
             | Self::Ended { .. }
             | Self::Refused { .. }
-            | Self::Full { .. } => true,
+            | Self::Full { .. }
+            | Self::TimedOut { .. } => true,
             Self::Digest { .. } => true,
             Self::Pipe(error) => error.is_retryable(),
             _ => matches!(
@@ -406,6 +414,7 @@ fn at_once(most: Option<u32>) -> String {
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.fail_code() {
+            _ if matches!(error, Error::TimedOut { .. }) => io::ErrorKind::TimedOut,
             Some(FailCode::NotFound) => io::ErrorKind::NotFound,
             Some(FailCode::Exists | FailCode::Occupied) => io::ErrorKind::AlreadyExists,
             Some(FailCode::Refused | FailCode::NotPermitted) => io::ErrorKind::PermissionDenied,

@@ -161,6 +161,7 @@ impl fmt::Display for Awaited {
 
 /// Link, identified by its interfaces and addresses at both ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct LinkName {
     /// Name of the local interface.
     pub interface: String,
@@ -170,6 +171,18 @@ pub struct LinkName {
     pub local: Option<IpAddr>,
     /// Remote address of the link.
     pub remote: IpAddr,
+}
+
+impl LinkName {
+    /// Returns the name of a link whose peer interface and local address are not known yet.
+    pub const fn new(interface: String, remote: IpAddr) -> Self {
+        Self {
+            interface,
+            peer_interface: None,
+            local: None,
+            remote,
+        }
+    }
 }
 
 /// Connection state of a link.
@@ -189,7 +202,8 @@ pub enum LinkState {
 }
 
 /// Snapshot of a transfer's progress: bytes, files and rates, in total and per link.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Progress {
     /// Bytes of the file at the receiver, including those of earlier attempts.
     pub bytes: u64,
@@ -208,7 +222,8 @@ pub struct Progress {
 }
 
 /// Progress of a transfer on one link.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LinkProgress {
     /// Link that carried the bytes.
     pub link: LinkName,
@@ -219,6 +234,18 @@ pub struct LinkProgress {
     pub rate: BitRate,
     /// Connection state of the link.
     pub state: LinkState,
+}
+
+impl LinkProgress {
+    /// Returns the progress of a link that connects for the first time.
+    pub const fn new(link: LinkName) -> Self {
+        Self {
+            link,
+            bytes: 0,
+            rate: BitRate::ZERO,
+            state: LinkState::Connecting,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use nicstripe_proto::BitRate;
 use super::event::{LinkName, LinkState};
 
 /// Links between two machines, and the interfaces that no link uses.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct LinkSurvey {
     /// Links that carry data or are being connected.
     pub links: Vec<SurveyedLink>,
@@ -38,7 +39,8 @@ impl LinkSurvey {
 }
 
 /// Link in a survey: its ends, state, rates and MTU.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SurveyedLink {
     /// Interfaces and addresses at both ends of the link.
     pub link: LinkName,
@@ -71,6 +73,7 @@ pub struct SurveyedLink {
 
 /// Attempt to connect two interfaces that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FailedLink {
     /// Interfaces and addresses of the attempt.
     pub link: LinkName,
@@ -128,6 +131,7 @@ pub enum LinkReason {
 
 /// Interface that the session does not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnusedInterface {
     /// True if the interface belongs to the peer.
     pub is_peers: bool,
@@ -142,4 +146,18 @@ pub struct UnusedInterface {
     pub is_card: bool,
     /// True if it could have a cable and can carry nothing now: no carrier, no address, or down.
     pub is_idle: bool,
+}
+
+impl UnusedInterface {
+    /// Returns an interface of this machine that is not used, and why.
+    pub const fn new(interface: String, why: String) -> Self {
+        Self {
+            is_peers: false,
+            interface,
+            why,
+            failed: false,
+            is_card: false,
+            is_idle: false,
+        }
+    }
 }

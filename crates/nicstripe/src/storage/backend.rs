@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -134,20 +135,90 @@ impl Stat {
     }
 }
 
-impl From<Stat> for ObjectStat {
-    fn from(stat: Stat) -> Self {
-        let kind = match stat.kind {
+impl Stat {
+    pub(crate) fn on_wire(&self) -> ObjectStat {
+        let kind = match self.kind {
             Kind::File => ObjectKind::File,
             Kind::Dir => ObjectKind::Dir,
             Kind::Other => ObjectKind::Other,
         };
+        ObjectStat {
+            kind,
+            size: self.size,
+            mtime: timestamp_of(self.modified),
+        }
+    }
+
+    pub(crate) fn of_wire(stat: ObjectStat) -> Self {
+        let kind = match stat.kind {
+            ObjectKind::File => Kind::File,
+            ObjectKind::Dir => Kind::Dir,
+            ObjectKind::Other => Kind::Other,
+        };
+        let nanoseconds = Duration::from_nanos(u64::from(stat.mtime.nanoseconds.min(999_999_999)));
+        let seconds = Duration::from_secs(stat.mtime.seconds.unsigned_abs());
+        let whole = if stat.mtime.seconds < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(seconds)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(seconds)
+        };
+        // A time that cannot be represented becomes the epoch.
+        let modified = whole
+            .and_then(|whole| whole.checked_add(nanoseconds))
+            .unwrap_or(SystemTime::UNIX_EPOCH);
         Self {
             kind,
             size: stat.size,
-            mtime: timestamp_of(stat.modified),
+            modified,
         }
     }
 }
+
+/// A pointer to a storage is a storage, so that a program can choose one when it runs.
+macro_rules! storage_behind {
+    ($pointer:ident) => {
+        impl<S: Storage + ?Sized> Storage for $pointer<S> {
+            fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError> {
+                (**self).open(name)
+            }
+
+            fn begin(
+                &self,
+                request: &PartRequest<'_>,
+            ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
+                (**self).begin(request)
+            }
+
+            fn list(
+                &self,
+                dir: Option<&Name>,
+                after: Option<&[u8]>,
+                most: usize,
+            ) -> Result<Listed, FileError> {
+                (**self).list(dir, after, most)
+            }
+
+            fn stat(&self, name: &Name) -> Result<Stat, FileError> {
+                (**self).stat(name)
+            }
+
+            fn remove(&self, name: &Name) -> Result<(), FileError> {
+                (**self).remove(name)
+            }
+
+            fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
+                (**self).rename(from, to, replace)
+            }
+
+            fn make_dir(&self, name: &Name) -> Result<(), FileError> {
+                (**self).make_dir(name)
+            }
+        }
+    };
+}
+
+storage_behind!(Arc);
+storage_behind!(Box);
 
 /// Kind of a named object: file, directory or other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -153,7 +153,8 @@ impl MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError> {
-        Ok(Box::new(self.0.state.lock().tree.file(name)?))
+        let content = self.0.state.lock().tree.file(name)?;
+        Ok(Box::new(OpenContent(content)))
     }
 
     fn begin(
@@ -230,22 +231,26 @@ impl Storage for MemoryStorage {
     }
 }
 
-impl StoredFile for Arc<Content> {
+/// Content of a file that is open, whatever becomes of its name.
+#[derive(Debug)]
+struct OpenContent(Arc<Content>);
+
+impl StoredFile for OpenContent {
     fn identity(&self) -> io::Result<FileIdentity> {
         // Constant for an open file: new content of the name is another object.
         Ok(FileIdentity {
-            size: self.size,
-            modified: self.modified,
-            version: self.version,
+            size: self.0.size,
+            modified: self.0.modified,
+            version: self.0.version,
         })
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read(bytes, offset)
+        self.0.read(bytes, offset)
     }
 
     fn mode(&self) -> u32 {
-        self.mode
+        self.0.mode
     }
 }
 

@@ -84,6 +84,7 @@ pub enum EntryOutcome {
 
 /// Entry of a tree copy that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FailedEntry {
     /// Path relative to the source or target, escaped.
     pub name: String,
@@ -93,8 +94,17 @@ pub struct FailedEntry {
     pub text: String,
 }
 
+impl FailedEntry {
+    /// Returns the failure of an entry: its path, the kind, and the message in one line, both texts
+    /// escaped.
+    pub const fn new(name: String, code: FailCode, text: String) -> Self {
+        Self { name, code, text }
+    }
+}
+
 /// Result of a tree copy: counts of entries, and the first failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeReport {
     /// Number of regular files copied.
     pub files: u64,

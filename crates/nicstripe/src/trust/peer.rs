@@ -64,6 +64,7 @@ pub struct PeerOptions {
 ///
 /// Ordered from the most rights to the fewest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Access {
     /// The peer may read, create, replace and remove files.
     Full,
@@ -71,6 +72,17 @@ pub enum Access {
     AppendOnly,
     /// The peer may only read files.
     ReadOnly,
+}
+
+impl Access {
+    /// Returns the identifier of the access in machine-readable output.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::AppendOnly => "append_only",
+            Self::ReadOnly => "read_only",
+        }
+    }
 }
 
 /// Local name of a peer: one word of at most 255 bytes without control characters, not beginning

@@ -32,6 +32,7 @@ struct Line {
 
 /// Effect of [`Peers::add`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Added {
     /// The key was not in the file and was added.
     New,

@@ -15,6 +15,7 @@ use crate::trust::DialTarget;
 
 /// Connection on this machine that a [`Tunnel`](crate::Tunnel) may carry.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum LocalStream {
     /// TCP connection.
     Tcp(TcpStream),

@@ -15,6 +15,7 @@ use super::{
 
 /// What a peer wants to send.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Offered {
     /// Files and directories, with the names that they are to have. Names and sizes are claims:
     /// names must be escaped for display.
@@ -33,6 +34,7 @@ pub struct Consent {
 
 /// How the connection of a [`Consent`] has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CopyEnd {
     /// The peer's copy is complete.
     Complete,

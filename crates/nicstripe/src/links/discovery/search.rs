@@ -58,6 +58,7 @@ impl Default for SearchOptions {
 
 /// Daemon that proved its key by discovery, and the cable on which it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiscoveredPeer {
     /// Public key of the daemon.
     pub key: PublicKey,
@@ -78,6 +79,23 @@ pub struct DiscoveredPeer {
     pub address: SocketAddrV6,
     /// Time from question to answer, including both signatures and both checks.
     pub rtt: Duration,
+}
+
+impl DiscoveredPeer {
+    /// Returns a daemon that is not trusted and has told nothing but its key.
+    pub const fn new(key: PublicKey, address: SocketAddrV6) -> Self {
+        Self {
+            key,
+            trusted: false,
+            name: None,
+            host_hint: String::new(),
+            interface: String::new(),
+            peer_interface: String::new(),
+            peer_index: 0,
+            address,
+            rtt: Duration::ZERO,
+        }
+    }
 }
 
 /// Running search for daemons, stopped on drop.

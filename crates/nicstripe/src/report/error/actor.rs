@@ -20,7 +20,76 @@ pub enum Actor {
     Defect,
 }
 
+impl Actor {
+    /// Returns the identifier of the actor in machine-readable output.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Machine => "machine",
+            Self::Peer => "peer",
+            Self::Network => "network",
+            Self::Defect => "defect",
+        }
+    }
+}
+
 impl Error {
+    /// Returns the stable identifier of the kind of error, for programs in other languages and for
+    /// logs. [`fail_code`](Self::fail_code) tells more of `file`, `peer` and `digest`. A [`Pipe`]
+    /// and a [`Reconnect`] have that of their cause.
+    ///
+    /// ```
+    /// let error = nicstripe::Error::Cancelled { resumable: true };
+    /// assert_eq!((error.word(), error.number()), ("cancelled", 21));
+    /// ```
+    ///
+    /// [`Pipe`]: Self::Pipe
+    /// [`Reconnect`]: Self::Reconnect
+    pub fn word(&self) -> &'static str {
+        self.identifier().1
+    }
+
+    /// Returns the stable number of the kind of error, from 1 on; see [`word`](Self::word).
+    pub fn number(&self) -> u8 {
+        self.identifier().0
+    }
+
+    /// Returns number and word. A number is never given again.
+    fn identifier(&self) -> (u8, &'static str) {
+        match self {
+            Self::Resolve { .. } => (1, "resolve"),
+            Self::Link { .. } => (2, "link"),
+            Self::NoInterface { .. } => (3, "no_interface"),
+            Self::NoRuntime => (4, "no_runtime"),
+            Self::RuntimeEnded => (5, "runtime_ended"),
+            Self::Forked => (6, "forked"),
+            Self::Closed => (7, "closed"),
+            Self::Crowded { .. } => (8, "crowded"),
+            Self::Connect { .. } => (9, "connect"),
+            Self::Unreachable(_) => (10, "unreachable"),
+            Self::Abandoned { .. } => (11, "abandoned"),
+            Self::Stalled { .. } => (12, "stalled"),
+            Self::UntrustedPeer { .. } => (13, "untrusted_peer"),
+            Self::Untrusted { .. } => (14, "untrusted"),
+            Self::Protocol { .. } => (15, "protocol"),
+            Self::Version { .. } => (16, "version"),
+            Self::Unsupported { .. } => (17, "unsupported"),
+            Self::Refused { .. } => (18, "refused"),
+            Self::Full { .. } => (19, "full"),
+            Self::Peer { .. } => (20, "peer"),
+            Self::Cancelled { .. } => (21, "cancelled"),
+            Self::Target { .. } => (22, "target"),
+            Self::Listen { .. } => (23, "listen"),
+            Self::File(_) => (24, "file"),
+            Self::Name(_) => (25, "name"),
+            Self::Digest { .. } => (26, "digest"),
+            Self::System { .. } => (27, "system"),
+            Self::Ended { .. } => (28, "ended"),
+            Self::TimedOut { .. } => (29, "timed_out"),
+            Self::Pipe(error) | Self::Reconnect { source: error, .. } => error.identifier(),
+        }
+    }
+
     /// Returns who must act before the same call can succeed.
     ///
     /// ```
@@ -74,7 +143,7 @@ impl Error {
             Self::Stalled { .. } => (Peer, 30),
 
             Self::Connect { .. } | Self::Unreachable(_) => (Network, 10),
-            Self::Abandoned { .. } => (Network, 30),
+            Self::Abandoned { .. } | Self::TimedOut { .. } => (Network, 30),
 
             Self::Pipe(error) | Self::Reconnect { source: error, .. } => error.row(),
         }
@@ -219,8 +288,13 @@ mod tests {
             (Defect, 12, there(FailCode::Protocol)),
             (Peer, 1, there(FailCode::Cancelled)),
         ];
+        let mut words = std::collections::BTreeMap::new();
         for (actor, exit, error) in rows {
             assert_eq!((error.actor(), error.exit_code()), (actor, exit), "{error}");
+            let word = *words.entry(error.number()).or_insert(error.word());
+            assert_eq!(word, error.word(), "{error}");
         }
+        let distinct: std::collections::BTreeSet<_> = words.values().collect();
+        assert_eq!(distinct.len(), words.len(), "{words:?}");
     }
 }

@@ -21,18 +21,30 @@
 //! Do not call this module from async code: it would block the thread, and tokio panics. Use
 //! `spawn_blocking` there.
 
+mod bench;
+mod exec;
+mod objects;
+mod tunnels;
+mod waiter;
+
 use std::{
-    fmt,
     ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
+use nicstripe_bench::BenchPlan;
+use nicstripe_link::facts::Facts;
 use nicstripe_proto::Name;
-use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
+use self::waiter::Waiter;
+pub use self::{
+    bench::Bench,
+    exec::{MOST_OUTPUT, Output},
+    objects::{Entries, ObjectReader, ObjectWriter},
+    tunnels::{Listener, Tunnel, TunnelReader, TunnelWriter},
+};
 use crate::{
     client::{self, ClientBuilder, Entry, Stat},
     file::options::CopyOptions,
@@ -46,21 +58,20 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Worker threads of a client's runtime: one serves the connections while the other is busy with
-/// the session's event loop.
-const WORKERS: usize = 2;
-
 /// Client of one daemon, with blocking calls. Cheap to clone; clones share one session and one
 /// runtime.
 ///
 /// These calls start transfers, which run concurrently as with [`crate::Client`];
 /// [`Transfer::finish`] waits for one. Dropping the last clone and the last transfer aborts all
 /// work at once, as killing the process does. [`Client::close`] closes the session instead.
-#[derive(Clone)]
+///
+/// A call waits as long as the async one. [`within`](Self::within) and
+/// [`interrupted_by`](Self::interrupted_by) return a client whose calls end earlier.
+#[derive(Debug, Clone)]
 pub struct Client {
     inner: client::Client,
-    /// Runtime of the client. The last field, so that it is dropped after the tasks that run on it.
-    runtime: Arc<OwnRuntime>,
+    /// The last field, so that its runtime is dropped after the tasks that run on it.
+    waiter: Waiter,
 }
 
 impl Client {
@@ -70,9 +81,31 @@ impl Client {
     ///
     /// Those of [`ClientBuilder::connect`]; [`Error::System`] if the threads cannot be started.
     pub fn connect(builder: ClientBuilder, host: &str) -> Result<Self, Error> {
-        let runtime = Arc::new(OwnRuntime::start()?);
-        let inner = runtime.wait(builder.connect(host))?;
-        Ok(Self { inner, runtime })
+        let waiter = Waiter::start()?;
+        let inner = waiter.wait(builder.connect(host))?;
+        Ok(Self { inner, waiter })
+    }
+
+    /// Returns the async client, for calls that are not here. It shares the session, and works as
+    /// long as one of these clients or their values exists.
+    pub fn as_async(&self) -> &client::Client {
+        &self.inner
+    }
+
+    /// Returns a client of the same session each of whose calls ends with [`Error::TimedOut`] after
+    /// `most`. So do waits of the values that it returns: a read, the end of a transfer.
+    pub fn within(&self, most: Duration) -> Self {
+        let mut client = self.clone();
+        client.waiter.most = Some(most);
+        client
+    }
+
+    /// Returns a client of the same session whose calls, and waits of the values that it returns, end
+    /// with [`Error::Cancelled`] once `interrupt` is cancelled, by another thread or a signal.
+    pub fn interrupted_by(&self, interrupt: CancellationToken) -> Self {
+        let mut client = self.clone();
+        client.waiter.interrupt = Some(interrupt);
+        client
     }
 
     /// Sends a file, like [`crate::Client::put`].
@@ -129,32 +162,32 @@ impl Client {
 
     /// Lists a directory, like [`crate::Client::list`].
     pub fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
-        self.runtime.wait(self.inner.list(dir))
+        self.waiter.call(self.inner.list(dir))
     }
 
     /// Returns the metadata of a name, like [`crate::Client::stat`].
     pub fn stat(&self, name: &Name) -> Result<Stat, Error> {
-        self.runtime.wait(self.inner.stat(name))
+        self.waiter.call(self.inner.stat(name))
     }
 
     /// Removes a file or an empty directory, like [`crate::Client::remove`].
     pub fn remove(&self, name: &Name) -> Result<(), Error> {
-        self.runtime.wait(self.inner.remove(name))
+        self.waiter.call(self.inner.remove(name))
     }
 
     /// Renames a file or directory, like [`crate::Client::rename`].
     pub fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
-        self.runtime.wait(self.inner.rename(from, to, replace))
+        self.waiter.call(self.inner.rename(from, to, replace))
     }
 
     /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
     pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
-        self.runtime.wait(self.inner.make_dir(name))
+        self.waiter.call(self.inner.make_dir(name))
     }
 
     /// Reads a file or a range of it into memory, like [`crate::Client::read`].
     pub fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        self.runtime.wait(self.inner.read(name, range))
+        self.waiter.call(self.inner.read(name, range))
     }
 
     /// Writes a file from memory, like [`crate::Client::write`].
@@ -164,7 +197,7 @@ impl Client {
         bytes: impl AsRef<[u8]>,
         options: CopyOptions,
     ) -> Result<Report, Error> {
-        self.runtime.wait(self.inner.write(name, bytes, options))
+        self.waiter.call(self.inner.write(name, bytes, options))
     }
 
     /// Returns the daemon's public key, and its name if the peers file has one.
@@ -173,7 +206,7 @@ impl Client {
     ///
     /// The daemon is no longer reachable.
     pub fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
-        self.runtime.wait(self.inner.peer())
+        self.waiter.call(self.inner.peer())
     }
 
     /// Returns the absolute path of the directory that the daemon serves to this client, which names
@@ -183,7 +216,7 @@ impl Client {
     ///
     /// The daemon is no longer reachable.
     pub fn root(&self) -> Result<Option<PathBuf>, Error> {
-        self.runtime.wait(self.inner.root())
+        self.waiter.call(self.inner.root())
     }
 
     /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
@@ -193,35 +226,139 @@ impl Client {
     ///
     /// The daemon is no longer reachable.
     pub fn links(&self) -> Result<LinkSurvey, Error> {
-        self.runtime.wait(self.inner.links())
+        self.waiter.call(self.inner.links())
     }
 
-    /// Closes the session. Running transfers are interrupted and can be resumed.
+    /// Reads a range of a file into memory of the caller, like [`crate::Client::read_into`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::read`].
+    pub fn read_into(&self, name: &Name, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
+        self.waiter.call(self.inner.read_into(name, offset, into))
+    }
+
+    /// Opens a file for sequential or random reads, like [`crate::Client::open`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::open`].
+    pub fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
+        Ok(ObjectReader {
+            inner: self.waiter.call(self.inner.open(name))?,
+            waiter: self.waiter.clone(),
+        })
+    }
+
+    /// Creates a file of unknown length, like [`crate::Client::create`].
+    pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
+        ObjectWriter {
+            inner: self.inner.create(name, options),
+            waiter: self.waiter.clone(),
+        }
+    }
+
+    /// Lists a directory entry by entry, like [`crate::Client::entries`].
+    pub fn entries(&self, dir: Option<Name>) -> Entries {
+        Entries {
+            inner: self.inner.entries(dir),
+            waiter: self.waiter.clone(),
+            has_failed: false,
+        }
+    }
+
+    /// Connects to a service through the daemon, like [`crate::Client::dial`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::dial`].
+    pub fn dial(&self, target: &str) -> Result<Tunnel, Error> {
+        let tunnel = self.waiter.call(self.inner.dial(target))?;
+        Ok(Tunnel::new(tunnel, self.waiter.clone()))
+    }
+
+    /// Listens at the daemon, like [`crate::Client::listen`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::listen`].
+    pub fn listen(&self, address: &str) -> Result<Listener, Error> {
+        Ok(Listener {
+            inner: self.waiter.call(self.inner.listen(address))?,
+            waiter: self.waiter.clone(),
+        })
+    }
+
+    /// Runs a command at the daemon to its end, with its whole input, like
+    /// [`crate::Client::exec`]. Of a command with more input or output than fits into memory, use
+    /// the streams of that call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::exec`]; an output is longer than [`MOST_OUTPUT`].
+    pub fn exec(
+        &self,
+        words: impl IntoIterator<Item: Into<Vec<u8>>>,
+        stdin: impl Into<Vec<u8>>,
+    ) -> Result<Output, Error> {
+        let words = words.into_iter().map(Into::into).collect();
+        let output = exec::output(&self.inner, words, stdin.into());
+        self.waiter.call(output)
+    }
+
+    /// Starts a benchmark, like [`crate::Client::bench`].
+    pub fn bench(&self, plan: BenchPlan) -> Bench {
+        Bench {
+            inner: self.inner.bench(plan),
+            waiter: self.waiter.clone(),
+        }
+    }
+
+    /// Returns facts about the daemon's machine, like [`crate::Client::facts`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::facts`].
+    pub fn facts(&self) -> Result<Facts, Error> {
+        self.waiter.call(self.inner.facts())
+    }
+
+    /// Closes this client and its clones, like [`crate::Client::close`].
     pub fn close(self) {
-        let Self { inner, runtime } = self;
-        runtime.wait(inner.close());
+        let Self { inner, waiter } = self;
+        waiter.wait(inner.close());
     }
 
     fn start(&self, job: impl FnOnce(&client::Client) -> client::Transfer) -> Transfer {
-        let runtime = self.runtime.clone();
-        let inner = runtime.within(|| job(&self.inner));
-        Transfer { inner, runtime }
+        Transfer {
+            inner: self.waiter.within(|| job(&self.inner)),
+            waiter: self.waiter.clone(),
+        }
+    }
+}
+
+/// Blocking calls of a client that async code has connected. Its runtime must have a thread of its
+/// own, as a multi-threaded one has, and the calls must not come from its tasks.
+impl From<client::Client> for Client {
+    fn from(inner: client::Client) -> Self {
+        let waiter = Waiter::on(inner.runtime().clone());
+        Self { inner, waiter }
     }
 }
 
 /// Running transfer. Dropping it interrupts it; data that is durable at the receiver remains, so
 /// that repeating the transfer resumes.
+#[derive(Debug)]
 pub struct Transfer {
     inner: client::Transfer,
-    /// Runtime of the transfer. The last field, so that it is dropped after the task that runs on
-    /// it.
-    runtime: Arc<OwnRuntime>,
+    /// The last field, so that its runtime is dropped after the task that runs on it.
+    waiter: Waiter,
 }
 
 impl Transfer {
     /// Waits for the next event; returns `None` once the transfer has ended.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.runtime.wait(self.inner.next_event())
+        self.waiter.wait(self.inner.next_event())
     }
 
     /// Waits at most `most` for the next event. Returns `Ok(None)` once the transfer has ended.
@@ -231,7 +368,7 @@ impl Transfer {
     /// [`NoEvent`] on timeout.
     pub fn next_event_within(&mut self, most: Duration) -> Result<Option<Event>, NoEvent> {
         // The timer must be created inside the runtime.
-        self.runtime
+        self.waiter
             .wait(async { tokio::time::timeout(most, self.inner.next_event()).await })
             .map_err(|_| NoEvent)
     }
@@ -259,8 +396,8 @@ impl Transfer {
     ///
     /// See [`Error`].
     pub fn finish(self) -> Result<Report, Error> {
-        let Self { inner, runtime } = self;
-        runtime.wait(inner.finish())
+        let Self { inner, waiter } = self;
+        waiter.call(inner.finish())
     }
 }
 
@@ -268,64 +405,3 @@ impl Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no event before the timeout")]
 pub struct NoEvent;
-
-/// Runtime that may be dropped in async code too, where dropping a [`Runtime`] panics.
-struct OwnRuntime(Option<Runtime>);
-
-impl OwnRuntime {
-    fn start() -> Result<Self, Error> {
-        let runtime = nicstripe_link::check_threads(WORKERS + 1);
-        let runtime = runtime.and_then(|()| {
-            Builder::new_multi_thread()
-                .worker_threads(WORKERS)
-                .thread_name("nicstripe")
-                .enable_all()
-                .build()
-        });
-        runtime
-            .map(|runtime| Self(Some(runtime)))
-            .map_err(|source| Error::system("start threads", source))
-    }
-
-    fn runtime(&self) -> &Runtime {
-        // Taken only in `drop`.
-        self.0
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("the runtime exists until drop"))
-    }
-
-    fn wait<T>(&self, what: impl Future<Output = T>) -> T {
-        self.runtime().block_on(what)
-    }
-
-    /// Runs a closure with this runtime entered, so that it can spawn tasks on it.
-    fn within<T>(&self, what: impl FnOnce() -> T) -> T {
-        let _here = self.runtime().enter();
-        what()
-    }
-}
-
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // Does not wait: blocking is not allowed in every context where this is dropped.
-            runtime.shutdown_background();
-        }
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Transfer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transfer")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
