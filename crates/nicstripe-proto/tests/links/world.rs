@@ -111,7 +111,8 @@ impl Card {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    Probed(CandidateId, bool),
+    /// A probe ends: answered, over this card from this address, or not.
+    Probed(CandidateId, Option<(usize, IpAddr)>),
     Tried(PathId, u32),
     /// The daemon has closed a connection on which it heard nothing.
     Closed(PathId, u32),
@@ -346,11 +347,11 @@ impl World {
                 Event::Probe(candidate) => {
                     self.probes += 1;
                     let ours = self.card_named(&candidate.local.interface);
-                    let is_answered = ours
-                        .and_then(|ours| self.arrives(ours, candidate.remote.address))
-                        .is_some();
-                    let pause = if is_answered { MS } else { PROBE_TIMEOUT };
-                    self.after(pause, What::Probed(candidate.id(), is_answered));
+                    let address = candidate.remote.address;
+                    let ours = ours.filter(|ours| self.arrives(*ours, address).is_some());
+                    let answered = ours.map(|ours| (ours, address));
+                    let pause = answered.map_or(PROBE_TIMEOUT, |_| MS);
+                    self.after(pause, What::Probed(candidate.id(), answered));
                 }
                 Event::HoldRoutes(paths) => {
                     for path in paths {
@@ -411,12 +412,12 @@ impl World {
 
     fn apply(&mut self, what: What) {
         match what {
-            What::Probed(id, is_answered) => {
-                let answer = if is_answered {
-                    Ok(())
-                } else {
-                    Err(Obstacle::Silence)
-                };
+            // The cable was moved before the answer came.
+            What::Probed(id, Some((ours, address))) if self.arrives(ours, address).is_none() => {
+                self.after(PROBE_TIMEOUT, What::Probed(id, None));
+            }
+            What::Probed(id, answered) => {
+                let answer = answered.map(drop).ok_or(Obstacle::Silence);
                 self.session.handle_probed(id, answer, self.now);
             }
             What::Tried(path, number) => self.on_tried(path, number),
