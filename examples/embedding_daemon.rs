@@ -87,7 +87,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.close().await;
     shutdown.cancel();
     running.await??;
-    let (names, _) = files.list(None, None, 10)?;
+    let names = files.list(None, None, 10)?.entries;
     println!(
         "left: {}",
         names

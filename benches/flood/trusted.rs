@@ -175,7 +175,7 @@ async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
             };
             let image = || vec![home.join(IMAGE)];
             while client
-                .put_tree(image(), None, false, comparing.clone())
+                .put_tree(image(), None, comparing.clone())
                 .finish()
                 .await
                 .is_ok()
@@ -218,22 +218,28 @@ async fn trees(client: &Client, number: u32, home: &Path) {
     for round in 0.. {
         let copy = match number % 3 {
             0 => client.get_tree(
-                vec![(Some(name(TREES[0])), false)],
+                vec![nicstripe::TreeSource::named(name(TREES[0]))],
                 &home.join(&own),
-                true,
-                listing.clone(),
+                TreeOptions {
+                    as_name: true,
+                    ..listing.clone()
+                },
             ),
             1 => client.get_tree(
-                vec![(Some(name(TREES[0])), false)],
+                vec![nicstripe::TreeSource::named(name(TREES[0]))],
                 &home.join(format!("{own}-{round}")),
-                true,
-                copying.clone(),
+                TreeOptions {
+                    as_name: true,
+                    ..copying.clone()
+                },
             ),
             _ => client.put_tree(
                 vec![home.join(TREES[round % 2])],
                 Some(name(&own)),
-                true,
-                copying.clone(),
+                TreeOptions {
+                    as_name: true,
+                    ..copying.clone()
+                },
             ),
         };
         let copied = copy.finish().await;

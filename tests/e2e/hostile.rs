@@ -113,7 +113,14 @@ fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
             let mut transfers = JoinSet::new();
             for index in 0..4 {
                 let to = name(format!("tree-{session}-{index}"));
-                let put = client.put_tree(vec![tree.clone()], to, true, options.clone());
+                let put = client.put_tree(
+                    vec![tree.clone()],
+                    to,
+                    TreeOptions {
+                        as_name: true,
+                        ..options.clone()
+                    },
+                );
                 transfers.spawn(put.finish());
             }
             for index in 0..100 {

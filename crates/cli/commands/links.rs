@@ -79,6 +79,7 @@ impl Links {
     async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
         let connected = connect_without_routes(place, &self.links, &Needs::default()).await?;
         let peer = connected.client.peer().await?;
+        let peer = (peer.key, peer.name);
         let survey = connected.client.links().await?;
         connected.close().await;
         Ok((peer, survey))

@@ -23,7 +23,7 @@ mod writer;
 
 pub use self::{
     builder::ClientBuilder,
-    handle::Client,
+    handle::{Client, ConnectedPeer},
     listener::Listener,
     objects::{Entries, Entry, Kind, Stat},
     reader::ObjectReader,

@@ -306,13 +306,13 @@ pub mod routes {
 pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{
-        Client, ClientBuilder, Entries, Entry, Kind, Listener, ObjectReader, ObjectWriter, Stat,
-        Transfer, blocking,
+        Client, ClientBuilder, ConnectedPeer, Entries, Entry, Kind, Listener, ObjectReader,
+        ObjectWriter, Stat, Transfer, blocking,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{
         FileError,
-        options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
+        options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW, RenameOptions},
     },
     introduce::{bootstrap, invitation},
     links::{
@@ -326,7 +326,7 @@ pub use self::{
             actor::Actor,
             unreachable::{Attempt, CableSearch, Unreachable},
         },
-        event::{Awaited, Event, LinkName, LinkProgress, LinkState, Progress},
+        event::{Awaited, Event, FileCounts, LinkName, LinkProgress, LinkState, Progress},
         metrics::{
             Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
             RunningTransfer, TransferDirection,
@@ -334,7 +334,7 @@ pub use self::{
         survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink, UnusedInterface},
     },
     text::chain,
-    tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
+    tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport, TreeSource},
     tunnel::{LocalListener, LocalStream, Tunnel},
 };
 pub use nicstripe_link::facts;

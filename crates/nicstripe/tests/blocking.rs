@@ -10,7 +10,7 @@ use std::{
 use crate::harness::{Served, content, digest, name};
 use nicstripe::{
     BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Error, Event, FailCode,
-    TreeOptions,
+    TreeOptions, TreeSource,
     blocking::{self, NoEvent},
 };
 use tokio::runtime::Runtime;
@@ -110,17 +110,18 @@ fn threads_without_async_code_put_and_get_files_trees_and_pipes() {
         .put_tree(
             vec![here.path().to_owned()],
             Some(name("tree")),
-            true,
-            options.clone(),
+            TreeOptions {
+                as_name: true,
+                ..options.clone()
+            },
         )
         .finish()
         .unwrap();
     let there = tempfile::tempdir().unwrap();
     client
         .get_tree(
-            vec![(Some(name("tree")), true)],
+            vec![TreeSource::content_of(Some(name("tree")))],
             there.path(),
-            false,
             options,
         )
         .finish()
@@ -128,7 +129,7 @@ fn threads_without_async_code_put_and_get_files_trees_and_pipes() {
     assert!(std::fs::read(there.path().join("source")).unwrap() == bytes);
 
     assert_eq!(client.links().unwrap().links.len(), 2);
-    assert_eq!(client.peer().unwrap().1.as_deref(), Some("daemon"));
+    assert_eq!(client.peer().unwrap().name.as_deref(), Some("daemon"));
     client.close();
 }
 

@@ -221,7 +221,7 @@ async fn a_tree_replaces_neither_the_name_nor_the_content_of_a_device() {
         },
         ..nicstripe::TreeOptions::default()
     };
-    let report = within(client.put_tree(vec![tree], None, false, options).finish())
+    let report = within(client.put_tree(vec![tree], None, options).finish())
         .await
         .unwrap();
     let failed = report.tree.unwrap().failures;

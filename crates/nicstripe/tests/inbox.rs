@@ -40,7 +40,7 @@ async fn put_tree(client: &Client, sources: &[&str], target: Option<&str>) -> Re
         ..TreeOptions::default()
     };
     let sources = sources.iter().map(make).collect();
-    let copy = client.put_tree(sources, target.map(name), false, options);
+    let copy = client.put_tree(sources, target.map(name), options);
     within(copy.finish()).await.map(drop)
 }
 
@@ -84,13 +84,17 @@ async fn only_the_offered_names_are_taken() {
         refused(within(client.read(name, None)).await.map(drop));
         refused(within(client.stat(name)).await.map(drop));
         refused(within(client.remove(name)).await);
-        refused(within(client.rename(name, &new, true)).await);
+        refused(within(client.rename(name, &new, nicstripe::RenameOptions::replacing())).await);
     }
     refused(within(client.list(None)).await.map(drop));
     refused(within(client.make_dir(&name("others/new"))).await);
     let options = TreeOptions::default();
     let folder = tempfile::tempdir().unwrap();
-    let all = client.get_tree(vec![(None, true)], folder.path(), false, options);
+    let all = client.get_tree(
+        vec![nicstripe::TreeSource::content_of(None)],
+        folder.path(),
+        options,
+    );
     refused(within(all.finish()).await.map(drop));
     assert_eq!(fs::read(served.path("kept")).unwrap(), b"kept");
     assert_eq!(fs::read_dir(served.path("others")).unwrap().count(), 0);

@@ -45,7 +45,15 @@ async fn each_call(client: &Client) {
                 .map(drop)
         },
         writing,
-        async { client.rename(&renamed, &name("other"), true).await },
+        async {
+            client
+                .rename(
+                    &renamed,
+                    &name("other"),
+                    nicstripe::RenameOptions::replacing(),
+                )
+                .await
+        },
         async { client.remove(&name("removed")).await },
         async { client.links().await.map(drop) },
     );

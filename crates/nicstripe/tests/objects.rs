@@ -90,14 +90,16 @@ async fn names_are_looked_at_removed_renamed_and_made() {
     assert_eq!((stat.kind, stat.size), (Kind::File, 3));
 
     assert_eq!(
-        code(within(client.rename(&a, &b, false)).await),
+        code(within(client.rename(&a, &b, nicstripe::RenameOptions::default())).await),
         Some(FailCode::Exists)
     );
-    within(client.rename(&a, &b, true)).await.unwrap();
+    within(client.rename(&a, &b, nicstripe::RenameOptions::replacing()))
+        .await
+        .unwrap();
     assert!(within(client.stat(&a)).await.unwrap_err().is_not_found());
     assert_eq!(within(client.read(&b, None)).await.unwrap(), b"one");
     assert!(
-        within(client.rename(&a, &b, true))
+        within(client.rename(&a, &b, nicstripe::RenameOptions::replacing()))
             .await
             .unwrap_err()
             .is_not_found()
@@ -106,7 +108,7 @@ async fn names_are_looked_at_removed_renamed_and_made() {
     within(client.make_dir(&sub)).await.unwrap();
     within(client.make_dir(&sub)).await.unwrap();
     assert!(served.path("x/y/z").is_dir());
-    within(client.rename(&b, &name("x/y/z/b"), false))
+    within(client.rename(&b, &name("x/y/z/b"), nicstripe::RenameOptions::default()))
         .await
         .unwrap();
     assert_eq!(names(&client, "x/y/z").await, ["b"]);
@@ -150,13 +152,24 @@ async fn what_copies_keep_beside_their_targets_is_not_there_for_anybody() {
             .is_not_found()
     );
     assert!(
-        within(client.rename(&name(hidden), &name("y"), true))
-            .await
-            .unwrap_err()
-            .is_not_found()
+        within(client.rename(
+            &name(hidden),
+            &name("y"),
+            nicstripe::RenameOptions::replacing()
+        ))
+        .await
+        .unwrap_err()
+        .is_not_found()
     );
     assert_eq!(
-        code(within(client.rename(&name("whole"), &name(hidden), true)).await),
+        code(
+            within(client.rename(
+                &name("whole"),
+                &name(hidden),
+                nicstripe::RenameOptions::replacing()
+            ))
+            .await
+        ),
         Some(FailCode::Refused)
     );
     assert_eq!(
@@ -225,7 +238,9 @@ async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
         Some(FailCode::NotPermitted)
     );
     assert_eq!(
-        code(within(client.rename(&kept, &name("other"), false)).await),
+        code(
+            within(client.rename(&kept, &name("other"), nicstripe::RenameOptions::default())).await
+        ),
         Some(FailCode::NotPermitted)
     );
     assert_eq!(
@@ -275,7 +290,7 @@ async fn a_peer_that_may_only_read_changes_nothing() {
         Some(FailCode::NotPermitted)
     );
     assert_eq!(
-        code(within(client.rename(&lock, &name("x"), false)).await),
+        code(within(client.rename(&lock, &name("x"), nicstripe::RenameOptions::default())).await),
         Some(FailCode::NotPermitted)
     );
     assert_eq!(

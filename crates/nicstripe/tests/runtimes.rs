@@ -52,7 +52,7 @@ fn every_call_works_without_a_runtime_before_and_after_a_restart_of_the_daemon()
         assert_eq!(wait(client.list(None)).unwrap(), [], "{restarts}");
         wait(client.write(&file, "bytes", options)).unwrap();
         assert_eq!(wait(client.read(&file, None)).unwrap(), b"bytes");
-        wait(client.rename(&file, &moved, false)).unwrap();
+        wait(client.rename(&file, &moved, nicstripe::RenameOptions::default())).unwrap();
         wait(async {
             let mut object = client.open(&moved).await.unwrap();
             let mut bytes = Vec::new();

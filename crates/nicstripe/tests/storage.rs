@@ -12,7 +12,7 @@ use std::{
 use crate::harness::{Served, content, digest, interrupt_at, name, within};
 use nicstripe::{
     BenchEvent, BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder,
-    Error, FailCode, Name, Report, TreeOptions,
+    Error, FailCode, Name, Report, TreeOptions, TreeSource,
     bench::DiskPlan,
     storage::{MemoryStorage, Storage},
     trust::{Identity, PeerOptions, Peers, PublicLine},
@@ -280,7 +280,7 @@ async fn an_interrupted_file_has_no_name_and_goes_on_where_it_was() {
         (storage.contents(&name("target")), storage.unfinished()),
         (None, 1)
     );
-    assert_eq!(storage.list(None, None, 10).unwrap().0, []);
+    assert_eq!(storage.list(None, None, 10).unwrap().entries, []);
 
     let report = put(&client, &source, "target", CopyOptions::default())
         .await
@@ -416,16 +416,10 @@ async fn trees_are_refused_without_a_directory() {
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("x"), "x").unwrap();
     let trees = [
-        client.put_tree(
-            vec![here.path().to_owned()],
-            None,
-            false,
-            TreeOptions::default(),
-        ),
+        client.put_tree(vec![here.path().to_owned()], None, TreeOptions::default()),
         client.get_tree(
-            vec![(None, true)],
+            vec![TreeSource::content_of(None)],
             here.path(),
-            false,
             TreeOptions::default(),
         ),
     ];
@@ -639,6 +633,7 @@ async fn many_files_at_once_go_into_memory() {
             .iter()
             .all(|name| storage.contents(name).unwrap() == content(600_000))
     );
-    let (listed, more) = storage.list(None, None, 1000).unwrap();
+    let listed = storage.list(None, None, 1000).unwrap();
+    let (listed, more) = (listed.entries, listed.more);
     assert_eq!((listed.len(), more), (64, false));
 }

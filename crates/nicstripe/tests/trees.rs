@@ -3,7 +3,14 @@
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
 
 use crate::harness::{Served, content, leftovers, name, within};
-use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
+use nicstripe::{BitRate, CopyOptions, Report, TreeOptions, TreeSource};
+
+fn under_name() -> TreeOptions {
+    TreeOptions {
+        as_name: true,
+        ..everything()
+    }
+}
 
 fn everything() -> TreeOptions {
     TreeOptions {
@@ -90,7 +97,7 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
 
     let report = within(
         client
-            .put_tree(vec![tree.clone()], Some(name("copy")), true, everything())
+            .put_tree(vec![tree.clone()], Some(name("copy")), under_name())
             .finish(),
     )
     .await
@@ -99,7 +106,7 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
     assert_eq!(counts(&report), (306, 0, 4));
     let report = within(
         client
-            .put_tree(vec![tree.clone()], Some(name("copy")), true, everything())
+            .put_tree(vec![tree.clone()], Some(name("copy")), under_name())
             .finish(),
     )
     .await
@@ -112,7 +119,7 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
     assert_eq!(counts(&report), (306, 0, 4));
     let report = within(
         client
-            .put_tree(vec![tree.join("")], Some(name("copy")), true, everything())
+            .put_tree(vec![tree.join("")], Some(name("copy")), under_name())
             .finish(),
     )
     .await
@@ -120,18 +127,18 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
     assert_eq!(counts(&report).0, 0);
 
     let back = here.path().join("back");
-    let sources = vec![(Some(name("copy/tree")), false)];
+    let sources = vec![TreeSource::named(name("copy/tree"))];
     let report = within(
         client
-            .get_tree(sources.clone(), &back, true, everything())
+            .get_tree(sources.clone(), &back, under_name())
             .finish(),
     )
     .await
     .unwrap();
     assert_eq!(difference(&tree, &back), "");
     assert_eq!(counts(&report), (306, 0, 4));
-    let sources = vec![(Some(name("copy/tree")), true)];
-    let report = within(client.get_tree(sources, &back, true, everything()).finish())
+    let sources = vec![TreeSource::content_of(Some(name("copy/tree")))];
+    let report = within(client.get_tree(sources, &back, under_name()).finish())
         .await
         .unwrap();
     assert_eq!(counts(&report).0, 0);
@@ -162,7 +169,7 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
         delete: true,
         ..everything()
     };
-    let report = within(client.put_tree(vec![tree], None, false, options).finish())
+    let report = within(client.put_tree(vec![tree], None, options).finish())
         .await
         .unwrap()
         .tree
@@ -187,8 +194,7 @@ async fn a_session_has_four_trees_at_once() {
         client.put_tree(
             vec![here.path().join("file")],
             Some(name(&format!("copy-{number}"))),
-            true,
-            everything(),
+            under_name(),
         )
     };
     let mut trees = tokio::task::JoinSet::new();

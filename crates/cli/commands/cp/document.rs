@@ -72,7 +72,7 @@ fn of_view(view: &View, elapsed: Duration) -> Object {
     Object::default()
         .with("bytes", progress.map(|progress| progress.bytes))
         .with("size_bytes", sized.map(|progress| progress.size))
-        .with("files", files.map_or(0, |(done, _)| done))
+        .with("files", files.map_or(0, |files| files.done))
         .with("elapsed_s", seconds(elapsed))
         .with("resumed_bytes", progress.map(|progress| progress.resumed))
         .list("links", &view.links, of_progress)
@@ -148,6 +148,7 @@ const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]
 mod tests {
+    use nicstripe::FileCounts;
     use nicstripe::{Error, Event, FailCode, LinkState, Progress, trust::PublicKey};
     use nicstripe_testkit::with;
     use serde_json::{Value, to_value};
@@ -285,8 +286,7 @@ mod tests {
 
     #[test]
     fn a_tree_that_was_given_up_says_how_many_files_are_there() {
-        let progress =
-            with!(Progress::default(), bytes: 5, size: 10, open: true, files: Some((3, 4)));
+        let progress = with!(Progress::default(), bytes: 5, size: 10, open: true, files: Some(FileCounts { done: 3, found: 4 }));
         let view = View {
             progress: Some(progress),
             ..View::default()

@@ -42,8 +42,8 @@ pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
                 is_size_known(progress).then_some(progress.size),
             )
             .with("open", progress.open)
-            .with("files", progress.files.map(|(done, _)| done))
-            .with("files_found", progress.files.map(|(_, found)| found))
+            .with("files", progress.files.map(|files| files.done))
+            .with("files_found", progress.files.map(|files| files.found))
             .with("resumed_bytes", progress.resumed)
             .with("goodput_bps", progress.rate.0)
             .list("links", &progress.links, of_link),
@@ -122,6 +122,7 @@ pub(crate) const SCHEMA: &str = "nicstripe-cp-event/1";
 
 #[cfg(test)]
 mod tests {
+    use nicstripe::FileCounts;
     use nicstripe_testkit::with;
     use std::time::Duration;
 
@@ -179,7 +180,9 @@ mod tests {
                 "progress",
             ),
             (
-                Event::Progress(with!(progress, open: true, files: Some((1, 2)))),
+                Event::Progress(
+                    with!(progress, open: true, files: Some(FileCounts { done: 1, found: 2 })),
+                ),
                 "progress",
             ),
             (
@@ -299,7 +302,7 @@ mod tests {
             (None, &true.into())
         );
         let tree = line(&Event::Progress(
-            with!(Progress::default(), size: 5, open: true, files: Some((1, 2))),
+            with!(Progress::default(), size: 5, open: true, files: Some(FileCounts { done: 1, found: 2 })),
         ));
         assert_eq!(
             (&tree["size_bytes"], &tree["files"], &tree["files_found"]),

@@ -46,6 +46,8 @@ pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
     let tree = &cp.tree;
     let files_from = tree.files_from.as_deref();
     Ok(TreeOptions {
+        // Of each copy.
+        as_name: false,
         recursive: tree.is_recursive(),
         update: tree.update,
         checksum: tree.checksum,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use nicstripe::{
-    BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport,
+    BitRate, Event, FileCounts, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport,
     trust::PublicKey,
 };
 
@@ -283,7 +283,7 @@ pub(crate) fn percent(progress: &Progress) -> Option<u64> {
 /// Returns finished and found files, as `12/345 files`, with `≥` while the search continues. `None`
 /// if the copy is no tree.
 pub(crate) fn files(progress: &Progress) -> Option<String> {
-    let (done, found) = progress.files?;
+    let FileCounts { done, found } = progress.files?;
     Some(format!(
         "{done}/{}{found} files",
         if progress.open { "≥" } else { "" }
@@ -306,9 +306,12 @@ fn amount(progress: &Progress) -> String {
 
 /// Returns the number of finished files, including unchanged ones, and the number of all files
 /// found.
-fn files_of(tree: &TreeReport) -> (u64, u64) {
+fn files_of(tree: &TreeReport) -> FileCounts {
     let done = tree.files + tree.unchanged + tree.newer;
-    (done, done + tree.failed)
+    FileCounts {
+        done,
+        found: done + tree.failed,
+    }
 }
 
 fn is_connected(state: &LinkState) -> bool {
@@ -386,7 +389,7 @@ pub(crate) mod tests {
             };
             view.status()
         };
-        let tree = with!(Progress::default(), bytes: 1 << 20, size: 4 << 20, files: Some((12, 345)), open: true);
+        let tree = with!(Progress::default(), bytes: 1 << 20, size: 4 << 20, files: Some(FileCounts { done: 12, found: 345 }), open: true);
         assert_eq!(
             status(tree.clone()),
             "1.0 MiB of ≥ 4.0 MiB, 12/≥345 files, 1.0 MB/s, 0 links"

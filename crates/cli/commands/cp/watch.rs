@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nicstripe::{Client, CopyOptions, Error, Report, Transfer, TreeOptions};
+use nicstripe::{Client, CopyOptions, Error, Report, Transfer, TreeOptions, TreeSource};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
@@ -35,12 +35,20 @@ pub(super) fn start(
             sources,
             name,
             as_name,
-        } => client.put_tree(sources, name, as_name, tree),
+        } => client.put_tree(sources, name, TreeOptions { as_name, ..tree }),
         CopyKind::GetTree {
             sources,
             target,
             as_name,
-        } => client.get_tree(sources, &target, as_name, tree),
+        } => {
+            let tree = TreeOptions { as_name, ..tree };
+            let source = |(name, content)| match (name, content) {
+                (Some(name), false) => TreeSource::named(name),
+                (name, _) => TreeSource::content_of(name),
+            };
+            let sources = sources.into_iter().map(source).collect();
+            client.get_tree(sources, &target, tree)
+        }
         CopyKind::PutPipe { name } => {
             client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
         }

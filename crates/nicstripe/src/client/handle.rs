@@ -21,9 +21,19 @@ use crate::{
     file::options::CopyOptions,
     report::{error::Error, survey::LinkSurvey},
     session::kind::{Upload, pipe},
-    tree::TreeOptions,
+    tree::{TreeOptions, TreeSource},
     trust::{Identity, PublicKey},
 };
+
+/// Daemon that a client is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectedPeer {
+    /// Public key, which the daemon has proved.
+    pub key: PublicKey,
+    /// Name of the key in the local peers file; `None` if it has none.
+    pub name: Option<String>,
+}
 
 /// Client of one daemon: uploads and downloads files and trees. Cheap to clone; clones share one
 /// session.
@@ -116,15 +126,14 @@ impl Client {
 
     /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
     /// the root itself. Each source is copied into it under its own name; if the source's path ends
-    /// in a slash, only its content is copied. With `as_name` and a single source, the source gets
-    /// `name` itself, unless that is an existing directory.
+    /// in a slash, only its content is copied.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{Name, TreeOptions};
     /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
     /// let report = client
-    ///     .put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), false, options)
+    ///     .put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), options)
     ///     .finish()
     ///     .await?;
     /// let tree = report.tree.unwrap_or_default();
@@ -136,41 +145,35 @@ impl Client {
         &self,
         sources: Vec<PathBuf>,
         name: Option<Name>,
-        as_name: bool,
         options: TreeOptions,
     ) -> Transfer {
         self.start(TreeUpload {
             sources,
             name,
-            as_name,
             options,
         })
     }
 
-    /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`]. The
-    /// second part of each source is true if only the content of that directory is copied. A source
-    /// without a name is the daemon's root; its content is copied.
+    /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`].
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use nicstripe::{Name, TreeOptions};
+    /// use nicstripe::{Name, TreeOptions, TreeSource};
     /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-    /// let sources = vec![(Some(Name::parse(b"2026/photos")?), false)];
-    /// client.get_tree(sources, "restored".as_ref(), false, options).finish().await?;
+    /// let sources = vec![TreeSource::named(Name::parse(b"2026/photos")?)];
+    /// client.get_tree(sources, "restored".as_ref(), options).finish().await?;
     /// # Ok(())
     /// # }
     /// ```
     pub fn get_tree(
         &self,
-        sources: Vec<(Option<Name>, bool)>,
+        sources: Vec<TreeSource>,
         target: &Path,
-        as_name: bool,
         options: TreeOptions,
     ) -> Transfer {
         self.start(TreeDownload {
             sources,
             target: target.to_owned(),
-            as_name,
             options,
         })
     }
@@ -231,14 +234,15 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let (key, name) = client.peer().await?;
-    /// println!("{} is {}", name.unwrap_or_default(), key.fingerprint());
+    /// let peer = client.peer().await?;
+    /// println!("{} is {}", peer.name.unwrap_or_default(), peer.key.fingerprint());
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
+    pub async fn peer(&self) -> Result<ConnectedPeer, Error> {
         let key = self.inner.session().await?.key;
-        Ok((key, self.inner.name_of(&key)))
+        let name = self.inner.name_of(&key);
+        Ok(ConnectedPeer { key, name })
     }
 
     /// Returns the absolute path of the directory that the daemon serves to this client, which names
@@ -329,8 +333,7 @@ impl ClientBuilder {
     ///     .peers(Peers::load(&home.peers_file())?)
     ///     .connect("backup.lan")
     ///     .await?;
-    /// let (key, name) = client.peer().await?;
-    /// println!("connected to {}, {}", name.unwrap_or_default(), key.fingerprint());
+    /// println!("connected to {}", client.peer().await?.key.fingerprint());
     /// # Ok(())
     /// # }
     /// ```

@@ -19,7 +19,10 @@ use super::{
 };
 pub use crate::storage::{Kind, Stat};
 use crate::{
-    file::{FileError, options::CopyOptions},
+    file::{
+        FileError,
+        options::{CopyOptions, RenameOptions},
+    },
     report::{Report, error::Error},
     session::{
         Command,
@@ -138,13 +141,13 @@ impl Client {
         self.change(AskKind::Remove { name: name.clone() }).await
     }
 
-    /// Renames a file or directory atomically. Replaces an existing file of the new name if
-    /// `replace` is set.
+    /// Renames a file or directory atomically.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
-    /// # use nicstripe::Name;
-    /// client.rename(&Name::parse(b"index.new")?, &Name::parse(b"index")?, true).await?;
+    /// # use nicstripe::{Name, RenameOptions};
+    /// let (new, index) = (Name::parse(b"index.new")?, Name::parse(b"index")?);
+    /// client.rename(&new, &index, RenameOptions::replacing()).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -155,7 +158,16 @@ impl Client {
     /// ([`FailCode::Exists`](crate::FailCode::Exists)). After [`Error::Ended`], or if the call is
     /// dropped, it may or may not have been carried out: if a repeated call does not find the old name
     /// and the new one exists, it was.
-    pub async fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
+    pub async fn rename(
+        &self,
+        from: &Name,
+        to: &Name,
+        options: RenameOptions,
+    ) -> Result<(), Error> {
+        let RenameOptions { replace, parents } = options;
+        if let Some(dir) = to.parent().filter(|_| parents) {
+            self.make_dir(&dir).await?;
+        }
         self.change(AskKind::Rename {
             from: from.clone(),
             to: to.clone(),

@@ -39,7 +39,6 @@ use crate::{
 pub(super) struct TreeUpload {
     pub(super) sources: Vec<PathBuf>,
     pub(super) name: Option<Name>,
-    pub(super) as_name: bool,
     pub(super) options: TreeOptions,
 }
 
@@ -55,7 +54,7 @@ impl Request for TreeUpload {
         };
         let upload = kind::tree::TreeUpload {
             target: self.name.clone(),
-            as_name: self.as_name,
+            as_name: self.options.as_name,
             rules: options.rules(),
         };
         let asked = Some((upload, attempt.standalone));
@@ -74,9 +73,8 @@ impl Request for TreeUpload {
 /// Request to download files and directories.
 #[derive(Debug)]
 pub(super) struct TreeDownload {
-    pub(super) sources: Vec<(Option<Name>, bool)>,
+    pub(super) sources: Vec<crate::tree::TreeSource>,
     pub(super) target: PathBuf,
-    pub(super) as_name: bool,
     pub(super) options: TreeOptions,
 }
 
@@ -104,9 +102,9 @@ impl TreeDownload {
             let why = format!("{count} sources, expected 1 to {MOST_SOURCES}");
             return Err(FileError::refused("ask for", "these", why).into());
         }
-        let sources = self.sources.iter().map(|(name, content)| RequestedSource {
-            name: name.clone(),
-            content: *content || name.is_none(),
+        let sources = self.sources.iter().map(|source| RequestedSource {
+            name: source.name.clone(),
+            content: source.content_only || source.name.is_none(),
         });
         let sources: Vec<RequestedSource> = sources.collect();
         let options = &self.options;
@@ -116,7 +114,7 @@ impl TreeDownload {
         let receiver = ReceiverRequest {
             root: Arc::new(root),
             target: name,
-            as_name: self.as_name,
+            as_name: self.options.as_name,
             rules: options.rules(),
             peer_key: attempt.peer_key,
             append_only: false,

@@ -101,7 +101,7 @@ impl Turns {
         let running = self.running.lock();
         let all = running.transfers.values().map(SharedProgress::get);
         let (bytes, files) = all.fold((0, 0), |(bytes, files), progress: Progress| {
-            let done = progress.files.map_or(0, |(done, found)| done + found);
+            let done = progress.files.map_or(0, |files| files.done + files.found);
             (progress.bytes.wrapping_add(bytes), done + files)
         });
         (running.given, bytes, files)

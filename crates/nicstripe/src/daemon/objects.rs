@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     file::{FileError, Root, rename_to_free, stat_entry, sync_names},
-    storage::{Served, Storage},
+    storage::{Listed, Served, Storage},
     trust::Access,
 };
 
@@ -205,15 +205,15 @@ fn stored_page(
     after: Option<&[u8]>,
     most: usize,
 ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
-    let (listed, more) = storage.list(dir, after, most)?;
+    let Listed { entries, more } = storage.list(dir, after, most)?;
     // A client continues after the last entry, so an empty page must end the listing.
-    let more = more && !listed.is_empty();
+    let more = more && !entries.is_empty();
     let mut page = Page {
         most,
         ..Page::default()
     };
     let mut is_cut = false;
-    for (name, stat) in listed {
+    for (name, stat) in entries {
         let stat = stat.on_wire();
         if page.push(ObjectEntry { name, stat }).is_err() {
             is_cut = true;

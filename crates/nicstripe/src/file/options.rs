@@ -44,6 +44,25 @@ pub struct CopyOptions {
     pub parents: bool,
 }
 
+/// Options of a renaming. The default replaces nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RenameOptions {
+    /// Replace an existing file of the new name.
+    pub replace: bool,
+    /// Create the missing parent directories of the new name.
+    pub parents: bool,
+}
+
+impl RenameOptions {
+    /// Returns the options that replace an existing file.
+    pub const fn replacing() -> Self {
+        Self {
+            replace: true,
+            parents: false,
+        }
+    }
+}
+
 impl CopyOptions {
     /// Returns what the receiver is asked for.
     pub(crate) fn on_wire(self) -> PutOptions {

@@ -211,14 +211,23 @@ pub struct Progress {
     pub size: u64,
     /// True if `size` can still grow, because a tree is still being walked or a pipe being read.
     pub open: bool,
-    /// Number of files completed and of files found so far; `None` for a single file.
-    pub files: Option<(u64, u64)>,
+    /// Files of a tree; `None` for a single file.
+    pub files: Option<FileCounts>,
     /// Bytes that earlier attempts had made durable.
     pub resumed: u64,
     /// Goodput, averaged over about one second.
     pub rate: BitRate,
     /// Progress per link, in the order in which the client planned the links.
     pub links: Vec<LinkProgress>,
+}
+
+/// Numbers of files of a tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Files that are complete.
+    pub done: u64,
+    /// Files that were found so far.
+    pub found: u64,
 }
 
 /// Progress of a transfer on one link.

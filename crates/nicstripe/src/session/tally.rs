@@ -18,7 +18,7 @@ use super::{
 use crate::{
     report::{
         KernelView, LinkReport,
-        event::{LinkName, LinkProgress, LinkState, Progress},
+        event::{FileCounts, LinkName, LinkProgress, LinkState, Progress},
         link_text::{replaced, state_of},
     },
     tree::channel::WalkProgress,
@@ -189,7 +189,10 @@ impl Tally {
             open: self
                 .walked
                 .map_or(self.size.is_none(), |walked| !walked.complete),
-            files: self.walked.map(|walked| (walked.files_done, walked.files)),
+            files: self.walked.map(|walked| FileCounts {
+                done: walked.files_done,
+                found: walked.files,
+            }),
             resumed,
             rate: rate_since(sample.total.saturating_sub(first.total), first.at),
             links,

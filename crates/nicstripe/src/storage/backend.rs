@@ -108,9 +108,14 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     fn make_dir(&self, name: &Name) -> Result<(), FileError>;
 }
 
-/// One page of a directory listing: names relative to the directory with their metadata, and true
-/// if more entries follow.
-pub type Listed = (Vec<(Vec<u8>, Stat)>, bool);
+/// One page of a directory listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Names relative to the directory, one component each, with their metadata.
+    pub entries: Vec<(Vec<u8>, Stat)>,
+    /// True if more entries follow.
+    pub more: bool,
+}
 
 /// Metadata of a named object: kind, size and modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -223,7 +223,7 @@ fn directories_are_listed_page_by_page_in_the_order_of_their_names() {
         storage.insert(&name(text), b"").unwrap();
     }
     let page = |dir: Option<&str>, after: Option<&str>, most| {
-        let (entries, more) = storage
+        let Listed { entries, more } = storage
             .list(dir.map(name).as_ref(), after.map(str::as_bytes), most)
             .unwrap();
         (
@@ -304,5 +304,5 @@ fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
     storage.remove(&name("dir2/file")).unwrap();
     storage.remove(&name("dir2/sub")).unwrap();
     storage.remove(&name("dir2")).unwrap();
-    assert_eq!(storage.list(None, None, 1).unwrap(), (Vec::new(), false));
+    assert_eq!(storage.list(None, None, 1).unwrap(), Listed::default());
 }

@@ -19,7 +19,7 @@ pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod walk;
 
-pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
+pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport, TreeSource};
 
 #[cfg(test)]
 mod tests;

@@ -49,11 +49,42 @@ pub struct TreeOptions {
     /// Copy only these paths, relative to the source, and their parent directories. Directories are
     /// copied with their contents if `recursive`.
     pub files_from: Option<Vec<Name>>,
+    /// Copy a single source to the target's name itself instead of into it, unless that is an existing
+    /// directory.
+    pub as_name: bool,
     /// Emit an [`Event::Entry`](crate::Event::Entry) for each entry that is copied, deleted or
     /// fails. The transfer waits for the reader of these events.
     pub list: bool,
     /// Options of each file. [`CopyOptions::preserve`] also preserves permission bits.
     pub files: CopyOptions,
+}
+
+/// File or directory of the daemon that a tree copy fetches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TreeSource {
+    /// Name below the daemon's root; `None` for the root itself, whose content is copied.
+    pub name: Option<Name>,
+    /// True to copy only the content of the directory.
+    pub content_only: bool,
+}
+
+impl TreeSource {
+    /// Returns a file, or a directory with its name.
+    pub const fn named(name: Name) -> Self {
+        Self {
+            name: Some(name),
+            content_only: false,
+        }
+    }
+
+    /// Returns the content of a directory; `None` is the daemon's root.
+    pub const fn content_of(name: Option<Name>) -> Self {
+        Self {
+            name,
+            content_only: true,
+        }
+    }
 }
 
 /// Outcome of one entry of a tree copy.

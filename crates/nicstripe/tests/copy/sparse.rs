@@ -177,7 +177,7 @@ async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
     let copy = || {
         within(
             client
-                .put_tree(vec![here.path().join("tree")], None, false, options.clone())
+                .put_tree(vec![here.path().join("tree")], None, options.clone())
                 .finish(),
         )
     };

@@ -76,13 +76,19 @@ impl Storage for Failing {
                 after.map_or(0, |after| str::from_utf8(after).unwrap().parse().unwrap());
             let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
             let names = (1..=most as u64).map(|next| format!("{:020}", last + next));
-            return Ok((names.map(|name| (name.into_bytes(), stat)).collect(), true));
+            return Ok(Listed {
+                entries: names.map(|name| (name.into_bytes(), stat)).collect(),
+                more: true,
+            });
         }
         let listed = self.1.listed.lock().unwrap();
         if !listed.is_empty() {
             let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
             let names = listed.iter().map(|name| (name.as_bytes().to_vec(), stat));
-            return Ok((names.collect(), true));
+            return Ok(Listed {
+                entries: names.collect(),
+                more: true,
+            });
         }
         self.0.list(dir, after, most)
     }

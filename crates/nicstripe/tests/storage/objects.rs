@@ -34,9 +34,13 @@ async fn names_of_a_storage_are_listed_looked_at_changed_and_removed() {
         [("b".to_owned(), Kind::Dir), ("file".to_owned(), Kind::File)]
     );
     assert_eq!(within(client.stat(&name("a/file"))).await.unwrap().size, 5);
-    within(client.rename(&name("a/file"), &name("a/b/moved"), false))
-        .await
-        .unwrap();
+    within(client.rename(
+        &name("a/file"),
+        &name("a/b/moved"),
+        nicstripe::RenameOptions::default(),
+    ))
+    .await
+    .unwrap();
     assert_eq!(
         within(client.read(&name("a/b/moved"), Some(1..3)))
             .await
@@ -156,7 +160,14 @@ async fn append_only_and_read_only_hold_for_names_of_a_storage() {
             );
         };
         refused(within(client.remove(&name("file"))).await);
-        refused(within(client.rename(&name("file"), &name("other"), false)).await);
+        refused(
+            within(client.rename(
+                &name("file"),
+                &name("other"),
+                nicstripe::RenameOptions::default(),
+            ))
+            .await,
+        );
         assert_eq!(
             within(client.make_dir(&name("dir"))).await.is_ok(),
             may_append

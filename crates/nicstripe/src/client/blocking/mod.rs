@@ -46,16 +46,15 @@ pub use self::{
     tunnels::{Listener, Tunnel, TunnelReader, TunnelWriter},
 };
 use crate::{
-    client::{self, ClientBuilder, Entry, Stat},
-    file::options::CopyOptions,
+    client::{self, ClientBuilder, ConnectedPeer, Entry, Stat},
+    file::options::{CopyOptions, RenameOptions},
     report::{
         Report,
         error::Error,
         event::{Event, Progress},
         survey::LinkSurvey,
     },
-    tree::TreeOptions,
-    trust::PublicKey,
+    tree::{TreeOptions, TreeSource},
 };
 
 /// Client of one daemon, with blocking calls. Cheap to clone; clones share one session and one
@@ -123,21 +122,19 @@ impl Client {
         &self,
         sources: Vec<PathBuf>,
         name: Option<Name>,
-        as_name: bool,
         options: TreeOptions,
     ) -> Transfer {
-        self.start(|client| client.put_tree(sources, name, as_name, options))
+        self.start(|client| client.put_tree(sources, name, options))
     }
 
     /// Fetches files and trees, like [`crate::Client::get_tree`].
     pub fn get_tree(
         &self,
-        sources: Vec<(Option<Name>, bool)>,
+        sources: Vec<TreeSource>,
         target: &Path,
-        as_name: bool,
         options: TreeOptions,
     ) -> Transfer {
-        self.start(|client| client.get_tree(sources, target, as_name, options))
+        self.start(|client| client.get_tree(sources, target, options))
     }
 
     /// Sends the bytes of a reader until end of file, like [`crate::Client::put_pipe`].
@@ -176,8 +173,8 @@ impl Client {
     }
 
     /// Renames a file or directory, like [`crate::Client::rename`].
-    pub fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
-        self.waiter.call(self.inner.rename(from, to, replace))
+    pub fn rename(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<(), Error> {
+        self.waiter.call(self.inner.rename(from, to, options))
     }
 
     /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
@@ -205,7 +202,7 @@ impl Client {
     /// # Errors
     ///
     /// The daemon is no longer reachable.
-    pub fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
+    pub fn peer(&self) -> Result<ConnectedPeer, Error> {
         self.waiter.call(self.inner.peer())
     }
 

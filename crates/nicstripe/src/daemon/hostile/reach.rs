@@ -43,7 +43,7 @@ async fn plant(stage: &Stage, client: &Client, tree: &str, links: &[(&str, &str)
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(target, link).unwrap();
     }
-    let copied = client.put_tree(vec![tree], None, false, recursive());
+    let copied = client.put_tree(vec![tree], None, recursive());
     within(copied.finish()).await.unwrap();
 }
 
@@ -81,17 +81,20 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
     let file = stage.file("new", b"new");
     let tree = vec![stage.files.path().join("evil")];
     let write_into = || client.put(&file, Some(repo.clone()), parents).finish();
-    let write_tree = || client.put_tree(tree.clone(), Some(repo.clone()), false, recursive());
+    let write_tree = || client.put_tree(tree.clone(), Some(repo.clone()), recursive());
     let plain = CopyOptions::default();
     let gone = name("gone");
     let answers = [
         ("list", code(client.list(Some(&repo))).await),
         ("stat", code(client.stat(&through)).await),
         ("read", code(client.read(&through, None)).await),
-        ("rename", code(client.rename(&through, &gone, false)).await),
+        (
+            "rename",
+            code(client.rename(&through, &gone, crate::RenameOptions::default())).await,
+        ),
         (
             "rename to",
-            code(client.rename(&evil, &inside, false)).await,
+            code(client.rename(&evil, &inside, crate::RenameOptions::default())).await,
         ),
         ("make a directory", code(client.make_dir(&new)).await),
         ("write", code(client.write(&new, "new", plain)).await),
@@ -252,10 +255,12 @@ async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
     let client = stage.honest().await;
     let into = stage.files.path().join("into");
     let get_tree = async |sources, options| {
-        let copied = client.get_tree(sources, &into, false, options);
+        let copied = client.get_tree(sources, &into, options);
         within(copied.finish()).await
     };
-    let got = get_tree(vec![(None, true)], recursive()).await.unwrap();
+    let got = get_tree(vec![crate::TreeSource::content_of(None)], recursive())
+        .await
+        .unwrap();
     let got = got.tree.unwrap();
     assert_eq!((got.special, got.failed), (3, 0));
     assert_eq!(names(&into), ["dir", "peek", "way"]);
@@ -265,10 +270,10 @@ async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
         ..recursive()
     };
     for (source, options) in [
-        ((Some(name(JOURNAL)), false), recursive()),
-        ((Some(name(BENEATH)), false), recursive()),
-        ((Some(name("way/file")), false), recursive()),
-        ((None, true), from_list),
+        (crate::TreeSource::named(name(JOURNAL)), recursive()),
+        (crate::TreeSource::named(name(BENEATH)), recursive()),
+        (crate::TreeSource::named(name("way/file")), recursive()),
+        (crate::TreeSource::content_of(None), from_list),
     ] {
         let shown = format!("{source:?}");
         let got = get_tree(vec![source], options).await;

@@ -451,12 +451,12 @@ async fn a_daemon_that_answers_heartbeats_and_goes_no_further_ends_each_call_in_
     };
     let put_tree = async |client: Client| {
         let sources = vec![source.clone()];
-        let copied = client.put_tree(sources, None, false, trees.clone());
+        let copied = client.put_tree(sources, None, trees.clone());
         copied.finish().await.map(drop)
     };
     let get_tree = async |client: Client| {
-        let sources = vec![(Some(name("x")), false)];
-        let copied = client.get_tree(sources, &tree, false, trees.clone());
+        let sources = vec![crate::TreeSource::named(name("x"))];
+        let copied = client.get_tree(sources, &tree, trees.clone());
         copied.finish().await.map(drop)
     };
     let list = async |client: Client| client.list(None).await.map(drop);

@@ -99,7 +99,7 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
         ..TreeOptions::default()
     };
     let tree = vec![stage.files.path().join("tree")];
-    let copied = client.put_tree(tree, None, false, options);
+    let copied = client.put_tree(tree, None, options);
     let copied = within(copied.finish()).await.unwrap();
     assert_eq!(copied.tree.unwrap().files, 1);
     client.close().await;

@@ -132,7 +132,10 @@ impl Tree {
             .take(most)
             .map(|(name, node)| (name.clone(), node.stat()))
             .collect();
-        Ok((listed, entries.next().is_some()))
+        Ok(Listed {
+            entries: listed,
+            more: entries.next().is_some(),
+        })
     }
 
     pub(super) fn remove(&mut self, name: &Name) -> Result<(), FileError> {
