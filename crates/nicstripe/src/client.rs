@@ -1,6 +1,6 @@
 //! Client: connects to a daemon, keeps a session with it, and copies files over it.
 
-pub mod blocking;
+pub(crate) mod blocking;
 mod builder;
 mod carried;
 mod exec;

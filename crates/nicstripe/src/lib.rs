@@ -252,6 +252,39 @@ pub mod trust;
 mod tunnel;
 mod wire;
 
+pub mod blocking {
+    //! Client for programs without async code: its calls block until they are done.
+    //!
+    //! A [`Client`] owns a runtime with two worker threads, in addition to the I/O threads of every
+    //! client. Any number of threads may use it at once. Builder, names, options, events, reports and
+    //! errors are those of [`crate::Client`].
+    //!
+    //! ```no_run
+    //! use nicstripe::{CopyOptions, Name, blocking, trust::{Home, Identity, Peers}};
+    //!
+    //! let home = Home::from_env()?;
+    //! let builder = nicstripe::Client::builder()
+    //!     .identity(Identity::load_or_create(&home.identity_file())?)
+    //!     .peers(Peers::load(&home.peers_file())?);
+    //! let client = blocking::Client::connect(builder, "backup.lan")?;
+    //! let report = client.put("disk.img".as_ref(), None, CopyOptions::default()).finish()?;
+    //! println!("{} bytes at {}", report.size, report.goodput());
+    //! client.close();
+    //! # Ok::<_, Box<dyn std::error::Error>>(())
+    //! ```
+    //!
+    //! Do not call this module from async code: it would block the thread, and tokio panics. Use
+    //! `spawn_blocking` there.
+
+    pub use crate::{
+        bench::blocking::Bench,
+        client::blocking::{
+            Client, Entries, Listener, MOST_OUTPUT, NoEvent, ObjectReader, ObjectWriter, Output,
+            Transfer, Tunnel, TunnelReader, TunnelWriter,
+        },
+    };
+}
+
 pub mod discovery {
     //! Discovery: finds daemons on the cables of this machine, without an address, a name server or
     //! any setting.
@@ -307,7 +340,7 @@ pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{
         Client, ClientBuilder, ConnectedPeer, Entries, Entry, Kind, Listener, ObjectReader,
-        ObjectWriter, Stat, Transfer, blocking,
+        ObjectWriter, Stat, Transfer,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{

@@ -1,10 +1,11 @@
 //! Measures the rates of the links between two machines, alone and together, through the sessions
-//! and paths that copies use. Requires the feature `bench`.
+//! and paths that copies use.
 //!
 //! [`crate::Client::bench`] runs a [`BenchPlan`] and returns a [`BenchReport`]; a [`crate::Daemon`]
 //! takes part within its [`BenchLimits`]. The crate `nicstripe-bench` measures; this module
 //! connects it to the client.
 
+pub(crate) mod blocking;
 mod client;
 mod handle;
 mod packets;

@@ -1,31 +1,9 @@
-//! Client for programs without async code: its calls block until they are done.
-//!
-//! A [`Client`] owns a runtime with two worker threads, in addition to the I/O threads of every
-//! client. Any number of threads may use it at once. Builder, names, options, events, reports and
-//! errors are those of [`crate::Client`].
-//!
-//! ```no_run
-//! use nicstripe::{CopyOptions, Name, blocking, trust::{Home, Identity, Peers}};
-//!
-//! let home = Home::from_env()?;
-//! let builder = nicstripe::Client::builder()
-//!     .identity(Identity::load_or_create(&home.identity_file())?)
-//!     .peers(Peers::load(&home.peers_file())?);
-//! let client = blocking::Client::connect(builder, "backup.lan")?;
-//! let report = client.put("disk.img".as_ref(), None, CopyOptions::default()).finish()?;
-//! println!("{} bytes at {}", report.size, report.goodput());
-//! client.close();
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! Do not call this module from async code: it would block the thread, and tokio panics. Use
-//! `spawn_blocking` there.
+//! Blocking calls of the client: see [`crate::blocking`].
 
-mod bench;
 mod exec;
 mod objects;
 mod tunnels;
-mod waiter;
+pub(crate) mod waiter;
 
 use std::{
     ops::Range,
@@ -33,14 +11,12 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_bench::BenchPlan;
 use nicstripe_link::facts::Facts;
 use nicstripe_proto::Name;
 use tokio_util::sync::CancellationToken;
 
 use self::waiter::Waiter;
 pub use self::{
-    bench::Bench,
     exec::{MOST_OUTPUT, Output},
     objects::{Entries, ObjectReader, ObjectWriter},
     tunnels::{Listener, Tunnel, TunnelReader, TunnelWriter},
@@ -68,9 +44,9 @@ use crate::{
 /// [`interrupted_by`](Self::interrupted_by) return a client whose calls end earlier.
 #[derive(Debug, Clone)]
 pub struct Client {
-    inner: client::Client,
+    pub(crate) inner: client::Client,
     /// The last field, so that its runtime is dropped after the tasks that run on it.
-    waiter: Waiter,
+    pub(crate) waiter: Waiter,
 }
 
 impl Client {
@@ -301,14 +277,6 @@ impl Client {
         let words = words.into_iter().map(Into::into).collect();
         let output = exec::output(&self.inner, words, stdin.into());
         self.waiter.call(output)
-    }
-
-    /// Starts a benchmark, like [`crate::Client::bench`].
-    pub fn bench(&self, plan: BenchPlan) -> Bench {
-        Bench {
-            inner: self.inner.bench(plan),
-            waiter: self.waiter.clone(),
-        }
     }
 
     /// Returns facts about the daemon's machine, like [`crate::Client::facts`].

@@ -10,7 +10,7 @@ use crate::report::error::Error;
 
 /// Waits of a client's calls.
 #[derive(Clone)]
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     handle: Handle,
     pub(super) most: Option<Duration>,
     pub(super) interrupt: Option<CancellationToken>,
@@ -21,7 +21,7 @@ pub(super) struct Waiter {
 
 impl Waiter {
     /// Starts a runtime.
-    pub(super) fn start() -> Result<Self, Error> {
+    pub(crate) fn start() -> Result<Self, Error> {
         let runtime = nicstripe_link::check_threads(WORKERS + 1);
         let runtime = runtime.and_then(|()| {
             Builder::new_multi_thread()
@@ -40,7 +40,7 @@ impl Waiter {
     }
 
     /// Waits on the runtime of a program.
-    pub(super) fn on(handle: Handle) -> Self {
+    pub(crate) fn on(handle: Handle) -> Self {
         Self {
             handle,
             most: None,
@@ -54,7 +54,7 @@ impl Waiter {
     /// # Errors
     ///
     /// Those of the call; [`Error::Cancelled`] and [`Error::TimedOut`], which drop it.
-    pub(super) fn call<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(crate) fn call<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let interrupted = async {
             match &self.interrupt {
                 Some(interrupt) => interrupt.cancelled().await,
@@ -79,12 +79,12 @@ impl Waiter {
     }
 
     /// Waits for something that always ends.
-    pub(super) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
+    pub(crate) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
         self.handle.block_on(what)
     }
 
     /// Runs a closure with the runtime entered, so that it can create timers.
-    pub(super) fn within<T>(&self, what: impl FnOnce() -> T) -> T {
+    pub(crate) fn within<T>(&self, what: impl FnOnce() -> T) -> T {
         let _here = self.handle.enter();
         what()
     }

@@ -1,17 +1,20 @@
 //! Benchmarks that a thread waits for.
 
-use nicstripe_bench::{BenchEvent, BenchReport};
+use nicstripe_bench::{BenchEvent, BenchPlan, BenchReport};
 use tokio_util::sync::CancellationToken;
 
-use super::waiter::Waiter;
-use crate::{bench, report::error::Error};
+use super::handle;
+use crate::{
+    client::blocking::{Client, waiter::Waiter},
+    report::error::Error,
+};
 
-/// Running benchmark, like [`crate::Bench`]; see [`Client::bench`](super::Client::bench). Dropping it
+/// Running benchmark, like [`crate::Bench`]; see [`Client::bench`]. Dropping it
 /// ends the benchmark.
 #[derive(Debug)]
 pub struct Bench {
-    pub(super) inner: bench::Bench,
-    pub(super) waiter: Waiter,
+    inner: handle::Bench,
+    waiter: Waiter,
 }
 
 impl Bench {
@@ -38,5 +41,15 @@ impl Bench {
     pub fn finish(self) -> Result<BenchReport, Error> {
         let Self { inner, waiter } = self;
         waiter.call(inner.finish())
+    }
+}
+
+impl Client {
+    /// Starts a benchmark, like [`crate::Client::bench`].
+    pub fn bench(&self, plan: BenchPlan) -> Bench {
+        Bench {
+            inner: self.inner.bench(plan),
+            waiter: self.waiter.clone(),
+        }
     }
 }
