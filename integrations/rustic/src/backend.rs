@@ -69,7 +69,7 @@ impl Backend {
     /// The daemon cannot be reached, or `base` is too long.
     pub fn new(client: Client, base: Option<Name>) -> Result<Self, Error> {
         let layout = Layout::new(base)?;
-        let (key, name) = client.peer()?;
+        let nicstripe::ConnectedPeer { key, name, .. } = client.peer()?;
         Ok(Self {
             client,
             layout,
