@@ -392,7 +392,7 @@ impl Client {
             match writer.finish().await {
                 Ok(report) => return Ok(report),
                 // The bytes are still here.
-                Err(Error::Pipe(error)) => reconnects.again(*error, events).await?,
+                Err(Error::Pipe(error)) => reconnects.again(*error, 0, events).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -444,7 +444,7 @@ impl Client {
             match self.try_to_ask(feature, ask.clone(), &mut is_sent).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if is_sent && !is_repeatable(&ask) => return Err(error),
-                Err(error) => reconnects.again(error, events).await?,
+                Err(error) => reconnects.again(error, 0, events).await?,
             }
         }
     }

@@ -11,11 +11,16 @@ use crate::report::{
 };
 
 /// Attempts of one call to reach a daemon again, for the client's patience, which starts over once
-/// the daemon was reached. [`Client`](super::Client) has the table of what waits and what is repeated.
+/// data of the call have moved, or a session has lasted as long. [`Client`](super::Client) has the
+/// table of what waits and what is repeated.
 #[derive(Debug)]
 pub(super) struct Reconnects<'a> {
     inner: &'a Inner,
     lost_since: Option<Instant>,
+    /// Time of the last error.
+    last: Option<Instant>,
+    /// Amount that had moved at the last loss.
+    moved: u64,
     notice: UnreachableNotice,
 }
 
@@ -24,11 +29,15 @@ impl<'a> Reconnects<'a> {
         Self {
             inner,
             lost_since: None,
+            last: None,
+            moved: 0,
             notice: UnreachableNotice::new(),
         }
     }
 
-    /// Waits before the attempt that follows `error`, and tells `events` of it.
+    /// Waits before the attempt that follows `error`, and tells `events` of it. `moved` changes when
+    /// data of the call move: a daemon that ends each session is not waited for any longer than one
+    /// that is silent.
     ///
     /// # Errors
     ///
@@ -37,22 +46,27 @@ impl<'a> Reconnects<'a> {
     pub(super) async fn again(
         &mut self,
         error: Error,
+        moved: u64,
         events: Option<&mpsc::Sender<Event>>,
     ) -> Result<(), Error> {
         let patience = self.inner.settings.session.patience;
-        let since = match &error {
+        match &error {
             _ if self.inner.is_peer_gone() => return Err(error),
-            // There was a session, so the patience starts over.
-            Error::Ended { .. } => {
-                self.lost_since = Some(Instant::now());
-                Duration::ZERO
-            }
-            Error::Connect { .. }
+            Error::Ended { .. }
+            | Error::Connect { .. }
             | Error::Refused { .. }
             | Error::Full { .. }
-            | Error::Reconnect { .. } => self.lost_since.get_or_insert_with(Instant::now).elapsed(),
+            | Error::Reconnect { .. } => {}
             _ => return Err(error),
-        };
+        }
+        let now = Instant::now();
+        let had_session = matches!(error, Error::Ended { .. })
+            && self.last.is_some_and(|last| now - last > patience);
+        if moved != self.moved || had_session {
+            self.lost_since = None;
+        }
+        (self.moved, self.last) = (moved, Some(now));
+        let since = now - *self.lost_since.get_or_insert(now);
         if since >= patience {
             return Err(self.inner.abandoned(since));
         }

@@ -120,7 +120,7 @@ impl Inner {
         loop {
             match self.session_of(None, told).await {
                 Ok(session) => return Ok(session),
-                Err(error) => reconnects.again(error, told).await?,
+                Err(error) => reconnects.again(error, 0, told).await?,
             }
         }
     }

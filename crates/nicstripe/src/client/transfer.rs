@@ -258,9 +258,9 @@ impl Run {
                     false => error,
                 });
             }
-            let told = self.told(begun).cloned();
+            let (told, moved) = (self.told(begun).cloned(), self.progress.get().moved());
             let again = tokio::select! {
-                again = reconnects.again(error, told.as_ref()) => again,
+                again = reconnects.again(error, moved, told.as_ref()) => again,
                 () = cancel.cancelled() => return Err(interrupted()),
             };
             again.map_err(|error| given_up(&inner, &cancel, error))?;

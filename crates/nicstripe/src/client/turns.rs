@@ -10,10 +10,7 @@ use tokio::{
 
 use crate::{
     file::options::MOST_TRANSFERS,
-    report::{
-        error::Error,
-        event::{Event, Progress},
-    },
+    report::{error::Error, event::Event},
     session::{NOTICE, SharedProgress},
 };
 
@@ -97,14 +94,10 @@ impl Turns {
     }
 
     /// Returns what changes when a running transfer moves.
-    fn mark(&self) -> (u64, u64, u64) {
+    fn mark(&self) -> (u64, u64) {
         let running = self.running.lock();
-        let all = running.transfers.values().map(SharedProgress::get);
-        let (bytes, files) = all.fold((0, 0), |(bytes, files), progress: Progress| {
-            let done = progress.files.map_or(0, |files| files.done + files.found);
-            (progress.bytes.wrapping_add(bytes), done + files)
-        });
-        (running.given, bytes, files)
+        let moved = running.transfers.values().map(|one| one.get().moved());
+        (running.given, moved.fold(0, u64::wrapping_add))
     }
 }
 

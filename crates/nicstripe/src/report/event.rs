@@ -221,6 +221,14 @@ pub struct Progress {
     pub links: Vec<LinkProgress>,
 }
 
+impl Progress {
+    /// Returns a number that changes when data move.
+    pub(crate) fn moved(&self) -> u64 {
+        let files = self.files.map_or(0, |files| files.done + files.found);
+        self.bytes.wrapping_add(files)
+    }
+}
+
 /// Numbers of files of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileCounts {
