@@ -1,6 +1,6 @@
 //! Implementation of rustic_core's backend traits over a session.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nicstripe::{ClientBuilder, CopyOptions, Entry, Error, FailCode, Kind, Name, blocking::Client};
@@ -9,15 +9,14 @@ use rustic_core::{FileType, Id, ReadBackend, RepositoryBackends, RusticResult, W
 use crate::{
     failure::{Action, Failure},
     layout::{Layout, id, is_pack_folder},
-    patience::retried,
+    patience::repeated,
     side_by_side::each,
 };
 
-/// Default of [`Backend::patience`]: 10 minutes, as long as a client waits for lost cables, and
-/// enough for a machine to boot.
-pub const PATIENCE: Duration = Duration::from_secs(600);
-
 /// Repository at a daemon, as a backend of rustic_core. Cheap to clone; clones share one session.
+///
+/// While the daemon is unreachable or restarting, calls wait for the client's
+/// [`patience`](ClientBuilder::patience).
 ///
 /// May be used by several threads at a time. Dropping the last clone aborts the session without
 /// losing written data; [`close`](Self::close) shuts it down cleanly.
@@ -27,7 +26,6 @@ pub struct Backend {
     layout: Layout,
     /// Name of the daemon in the peers file, or its key if it has no name.
     peer: String,
-    patience: Duration,
 }
 
 impl Backend {
@@ -74,20 +72,7 @@ impl Backend {
             client,
             layout,
             peer: name.unwrap_or_else(|| key.to_string()),
-            patience: PATIENCE,
         })
-    }
-
-    /// Sets the time for which a failing call is retried while the daemon is unreachable,
-    /// overloaded or restarting. The time counts from the first failure. The default is
-    /// [`PATIENCE`]; zero disables retries.
-    ///
-    /// The client itself waits for lost cables, for [`ClientBuilder::patience`], before a call
-    /// fails.
-    #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
     }
 
     /// Returns the client, through which the backend uses the session.
@@ -100,7 +85,7 @@ impl Backend {
         self.client.close();
     }
 
-    /// Runs a call, with retries after temporary failures, so that it may be executed twice.
+    /// Runs a call, again after a temporary failure, so that it may be executed twice.
     /// Converts a final failure to an error of rustic_core.
     fn attempt<T>(
         &self,
@@ -109,7 +94,7 @@ impl Backend {
         call: impl FnMut() -> Result<T, Failure>,
     ) -> RusticResult<T> {
         let what = format!("{} {name}", action.verb());
-        retried(self.patience, &what, call)
+        repeated(&what, call)
             .map_err(|failure| failure.told(action, &name.to_string(), &self.location()))
     }
 

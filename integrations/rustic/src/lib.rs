@@ -40,9 +40,9 @@
 //!   sent; a failed write leaves no name. A file named by the hash of its content is never
 //!   replaced: an existing one of the same length counts as success.
 //! - **Ranges.** A read of a part of a pack reads and transfers only that part.
-//! - **Outages.** Lost cables cause no error. Calls to an unreachable daemon are retried
-//!   ([`Backend::patience`]), so that each may be executed twice. Retries are logged to [`log`] as
-//!   warnings.
+//! - **Outages.** Lost cables cause no error. Calls wait for an unreachable daemon for
+//!   the client's patience ([`nicstripe::ClientBuilder::patience`]), and each may be executed twice.
+//!   What the backend repeats is logged to [`log`] as a warning.
 //! - **Access rights.** The daemon enforces them. If its peers file grants this machine only
 //!   `append-only`, backups work. Forgetting, pruning and changing the configuration fail with
 //!   [`rustic_core::ErrorKind::AppendOnly`].
@@ -73,4 +73,4 @@ mod layout;
 mod patience;
 mod side_by_side;
 
-pub use self::backend::{Backend, PATIENCE};
+pub use self::backend::Backend;

@@ -1,19 +1,28 @@
-//! Retries of failed calls while the daemon is unreachable.
+//! Repetition of calls that the client does not repeat itself.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
+use nicstripe::Error;
+
 use crate::failure::Failure;
 
-/// Retries a call until it succeeds, fails permanently, or has failed for `patience`. `what` names
+/// Repeats a call until it succeeds, fails permanently, or has failed for [`PATIENCE`]. `what` names
 /// the call in the log.
 ///
-/// The client itself waits for lost cables. Retries cover a daemon that is restarted, overloaded or
-/// not running. The time counts from the first failure. A call in flight when the time expires runs
-/// to its end.
-pub(crate) fn retried<T>(
+/// The client itself waits for lost cables and for a daemon that is away. What it leaves are calls
+/// that it must not execute twice, such as the removal of a file, and a daemon that is overloaded.
+/// The time counts from the first failure. A call in flight when the time expires runs to its end.
+pub(crate) fn repeated<T>(
+    what: &str,
+    call: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    repeated_for(PATIENCE, what, call)
+}
+
+fn repeated_for<T>(
     patience: Duration,
     what: &str,
     mut call: impl FnMut() -> Result<T, Failure>,
@@ -29,19 +38,24 @@ pub(crate) fn retried<T>(
         if waited + pause > longest_wait(&failure, patience) {
             return Err(failure);
         }
-        log::warn!("cannot {what}, retrying in {pause:?}: {failure}");
+        log::warn!("cannot {what}, repeating it in {pause:?}: {failure}");
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Returns the maximum time for which a call with this failure is retried.
+/// Returns the maximum time for which a call with this failure is repeated.
 fn longest_wait(failure: &Failure, patience: Duration) -> Duration {
     match failure {
+        // The client's patience has ended.
+        Failure::Client(Error::Abandoned { .. }) => Duration::ZERO,
         Failure::Client(error) if error.is_retryable() => patience,
         _ => Duration::ZERO,
     }
 }
+
+/// Time for which a call may fail with a daemon that answers: enough for a machine to boot.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Initial and maximum pause between attempts. They are short enough for a restart of the daemon,
 /// and long enough to keep the CPU idle.
@@ -50,8 +64,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use nicstripe::Error;
-
     use super::*;
 
     fn ended() -> Failure {
@@ -64,7 +76,7 @@ mod tests {
     #[test]
     fn what_passes_is_waited_for() {
         let mut calls = 0;
-        let done = retried(Duration::from_secs(60), "test", || {
+        let done = repeated_for(Duration::from_secs(60), "test", || {
             calls += 1;
             if calls < 3 { Err(ended()) } else { Ok(calls) }
         });
@@ -74,7 +86,7 @@ mod tests {
     #[test]
     fn patience_ends() {
         let mut calls = 0;
-        let done = retried(Duration::from_millis(250), "test", || {
+        let done = repeated_for(Duration::from_millis(250), "test", || {
             calls += 1;
             Err::<(), _>(ended())
         });
@@ -89,6 +101,10 @@ mod tests {
     fn what_stays_is_told_at_once() {
         for stays in [
             Error::Cancelled { resumable: true },
+            Error::Abandoned {
+                host: "nas".into(),
+                waited: Duration::from_secs(600),
+            },
             Error::System {
                 what: "start threads",
                 source: std::io::ErrorKind::Other.into(),

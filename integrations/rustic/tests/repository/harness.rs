@@ -155,13 +155,11 @@ impl Served {
             .identity(self.client.clone())
             .peers(trusting(&self.daemon, "daemon"))
             .port(self.port);
-        Backend::connect(built(builder.patience(AWAY)), "127.0.0.1", Some(name(BASE)))
-            .unwrap()
-            .patience(AWAY)
+        Backend::connect(built(builder.patience(AWAY)), "127.0.0.1", Some(name(BASE))).unwrap()
     }
 }
 
-/// Retry time of backends in these tests, longer than any outage.
+/// Patience of clients in these tests, longer than any outage.
 pub(crate) const AWAY: Duration = Duration::from_secs(30);
 
 fn trusting(identity: &Identity, name: &str) -> Peers {

@@ -93,7 +93,7 @@ fn calls_wait(mut served: Served, backend: &Backend) {
 #[test]
 fn a_daemon_that_stays_away_is_waited_for_no_longer_than_was_said() {
     let mut served = Served::in_memory();
-    let backend = served.backend().patience(Duration::from_millis(500));
+    let backend = served.backend_built(|builder| builder.patience(Duration::from_millis(500)));
     backend.create().unwrap();
     served.stop();
     let begun = Instant::now();
