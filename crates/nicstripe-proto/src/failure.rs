@@ -50,6 +50,9 @@ pub enum FailCode {
     /// The requested range begins past the end of the file, or ends before it begins.
     #[n(13)]
     Range,
+    /// The file has not the entity tag on which the request depends, or does not exist.
+    #[n(14)]
+    Precondition,
 }
 
 impl FailCode {
@@ -70,6 +73,7 @@ impl FailCode {
             Self::NotPermitted => "not_permitted",
             Self::Occupied => "occupied",
             Self::Range => "range",
+            Self::Precondition => "precondition",
         }
     }
 }
@@ -98,6 +102,7 @@ impl<C> Decode<'_, C> for FailCode {
             11 => Self::NotPermitted,
             12 => Self::Occupied,
             13 => Self::Range,
+            14 => Self::Precondition,
             _ => Self::Io,
         })
     }
@@ -124,15 +129,15 @@ mod tests {
     #[test]
     fn each_code_is_read_as_it_is_written_and_an_unknown_one_as_a_failed_operation() {
         let mut words = std::collections::BTreeSet::new();
-        for number in 0..=13_u32 {
+        for number in 0..=14_u32 {
             let written = minicbor::to_vec(number).unwrap();
             let code: FailCode = decode(&written).unwrap();
             assert_eq!(minicbor::to_vec(code).unwrap(), written, "{code:?}");
             assert_eq!(u32::from(code.number()), number);
             words.insert(code.word());
         }
-        assert_eq!(words.len(), 14);
-        let unknown = minicbor::to_vec(14_u32).unwrap();
+        assert_eq!(words.len(), 15);
+        let unknown = minicbor::to_vec(15_u32).unwrap();
         assert_eq!(decode::<FailCode>(&unknown).unwrap(), FailCode::Io);
     }
 }

@@ -14,7 +14,7 @@
 //! | [`path`] | state of a path, its flow control, [`stripe`] and reliable control messages |
 //! | `wire` | [`frame`], control [`message`], metering of [`load`] |
 //! | [`tree`] | records and rules of directory trees |
-//! | `file` | [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`] |
+//! | `file` | [`etag`], [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`] |
 //! | `id`, `failure`, [`units`], [`TokenBucket`] | identities, categories of failures, rates, rate limits |
 //! | [`theory`] | maximum goodput of a link |
 //!
@@ -52,6 +52,7 @@ mod wire;
 pub use self::{
     failure::FailCode,
     file::{
+        etag::{self, ETag},
         extent::{self, ChunkId, ChunkRange, ChunkSet, Extent},
         grid::{self, ChunkSize, Grid},
         hash_tree::{self, ChainingValue, Digest, HashTree, Subtree},

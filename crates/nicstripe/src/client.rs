@@ -25,7 +25,7 @@ pub use self::{
     builder::ClientBuilder,
     handle::{Client, ConnectedPeer},
     listener::Listener,
-    objects::{Entries, Entry, Kind, Stat},
+    objects::{Content, Entries, Entry, Kind, OpenOptions, Stat},
     reader::ObjectReader,
     transfer::Transfer,
     writer::ObjectWriter,

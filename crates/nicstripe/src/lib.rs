@@ -339,8 +339,8 @@ pub mod routes {
 pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{
-        Client, ClientBuilder, ConnectedPeer, Entries, Entry, Kind, Listener, ObjectReader,
-        ObjectWriter, Stat, Transfer,
+        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Kind, Listener,
+        ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{
@@ -372,7 +372,8 @@ pub use self::{
 };
 pub use nicstripe_link::facts;
 pub use nicstripe_proto::{
-    BitRate, Digest, FailCode, Name, NameError,
+    BitRate, Digest, ETag, FailCode, Name, NameError,
+    etag::ParseETagError,
     name::{escaped, printable},
     tree::Verdict,
     tunnel::TargetRefusal,

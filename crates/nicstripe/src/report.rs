@@ -8,7 +8,7 @@ pub(crate) mod survey;
 
 use std::{fmt, time::Duration};
 
-use nicstripe_proto::{BitRate, Digest};
+use nicstripe_proto::{BitRate, Digest, ETag};
 
 use self::{
     event::{LinkName, LinkState},
@@ -24,6 +24,9 @@ pub struct Report {
     pub size: u64,
     /// BLAKE3 hash of the file, equal at both ends; `None` for a tree.
     pub digest: Option<Digest>,
+    /// Entity tag of the written file under its name, at the daemon or here; `None` for a tree, a pipe
+    /// or a device, and from a daemon that tells none.
+    pub etag: Option<ETag>,
     /// Number of entries of a tree by result; `None` for a single file.
     pub tree: Option<TreeReport>,
     /// Payload bytes sent: less than `size` if chunks were holes, unchanged or compressed.
@@ -330,6 +333,7 @@ mod tests {
         Report {
             size: bytes,
             digest: None,
+            etag: None,
             tree,
             wire_bytes: bytes,
             elapsed: Duration::from_secs(1),

@@ -15,5 +15,6 @@ mod lost;
 mod objects;
 mod runtimes;
 mod storage;
+mod tags;
 mod trees;
 mod tunnels;

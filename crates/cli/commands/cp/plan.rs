@@ -82,6 +82,7 @@ fn copy_options(cp: &Cp) -> CopyOptions {
         compress: cp.compress,
         allow_changing: cp.allow_changing,
         parents: cp.mkpath,
+        only_if: None,
     }
 }
 

@@ -493,6 +493,7 @@ impl Victim {
             mode: 0o644,
             kind,
             data,
+            object: None,
         }
     }
 
@@ -613,7 +614,11 @@ impl Victim {
             Event::SourceRead { transfer, .. } => self.fail(transfer, FailCode::SourceChanged),
             Event::Commit { transfer, digest } => {
                 assert!(self.committed.insert(transfer), "committed twice");
-                self.session.committed(Committed { transfer, digest });
+                self.session.committed(Committed {
+                    transfer,
+                    digest,
+                    etag: None,
+                });
             }
             Event::Asked(ask) => {
                 assert!(

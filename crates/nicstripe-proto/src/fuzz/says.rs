@@ -90,6 +90,7 @@ impl Tape<'_> {
             mode: 0o644,
             kind,
             data,
+            object: None,
         }
     }
 
@@ -131,6 +132,7 @@ impl Tape<'_> {
             5 => Message::Committed(Committed {
                 transfer,
                 digest: Digest(self.value().0),
+                etag: None,
             }),
             6 => Message::Fail(Fail {
                 transfer,
@@ -232,11 +234,15 @@ impl Tape<'_> {
                 most: self.number() as u32,
             },
             1 => AskKind::Stat { name: name() },
-            2 => AskKind::Remove { name: name() },
+            2 => AskKind::Remove {
+                name: name(),
+                only_if: None,
+            },
             3 => AskKind::Rename {
                 from: name(),
                 to: name(),
                 replace: self.is(),
+                only_if: None,
             },
             4 => AskKind::MakeDir { name: name() },
             _ => AskKind::Facts {
@@ -251,6 +257,7 @@ impl Tape<'_> {
             kind: ObjectKind::File,
             size: self.number(),
             mtime: Timestamp::default(),
+            etag: None,
         };
         match self.below(5) {
             0 => {

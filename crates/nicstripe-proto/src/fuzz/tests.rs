@@ -2,8 +2,8 @@ use nicstripe_testkit::replay;
 
 use super::*;
 use crate::{
-    ChainingValue, ChunkId, ChunkRange, Digest, Extent, Frame, Message, Name, SessionId, Subtree,
-    TransferId, bootstrap,
+    ChainingValue, ChunkId, ChunkRange, Digest, ETag, Extent, Frame, Message, Name, SessionId,
+    Subtree, TransferId, bootstrap,
     discovery::{Nonce, Question, Response},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
@@ -351,7 +351,24 @@ fn offer(kind: Option<OfferKind>) -> Offer {
         mode: 0o644,
         kind,
         data: Some(9),
+        object: Some(stat()),
     }
+}
+
+fn stat() -> ObjectStat {
+    ObjectStat {
+        kind: ObjectKind::Dir,
+        size: u64::MAX,
+        mtime: Timestamp {
+            seconds: -1,
+            nanoseconds: 5,
+        },
+        etag: Some(tag()),
+    }
+}
+
+fn tag() -> ETag {
+    ETag::from_bytes([9; 16])
 }
 
 fn every_message() -> Vec<(&'static str, Message)> {
@@ -386,14 +403,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
         first: EntryId(9),
         verdicts: vec![Verdict::Create, Verdict::Refused],
     };
-    let stat = ObjectStat {
-        kind: ObjectKind::Dir,
-        size: u64::MAX,
-        mtime: Timestamp {
-            seconds: -1,
-            nanoseconds: 5,
-        },
-    };
+    let stat = stat();
     let ask = |ask| Message::Ask(Ask { id: 7, ask });
     let answer = |answer| Message::Answer(Answer { id: 7, answer });
     let complete = Complete {
@@ -453,6 +463,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             Message::Committed(Committed {
                 transfer,
                 digest: Digest([3; 32]),
+                etag: Some(tag()),
             }),
         ),
         (
@@ -626,13 +637,20 @@ fn every_message() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("ask-stat", ask(AskKind::Stat { name: name("a") })),
-        ("ask-remove", ask(AskKind::Remove { name: name("a") })),
+        (
+            "ask-remove",
+            ask(AskKind::Remove {
+                name: name("a"),
+                only_if: Some(tag()),
+            }),
+        ),
         (
             "ask-rename",
             ask(AskKind::Rename {
                 from: name("a"),
                 to: name("b/c"),
                 replace: true,
+                only_if: Some(tag()),
             }),
         ),
         ("ask-make-dir", ask(AskKind::MakeDir { name: name("a/b") })),

@@ -256,7 +256,9 @@ impl Session {
     }
 
     fn handle_committed(&mut self, committed: Committed) -> Result<(), PathError> {
-        let Committed { transfer, digest } = committed;
+        let Committed {
+            transfer, digest, ..
+        } = committed;
         let Some(sender) = self.transfers.expect_sender(transfer, "a commit")? else {
             return Ok(());
         };

@@ -16,6 +16,7 @@ fn stat(size: u64) -> ObjectStat {
         kind: ObjectKind::File,
         size,
         mtime: Timestamp::default(),
+        etag: None,
     }
 }
 
@@ -128,9 +129,21 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         (list(Some(b"b"), 9), entries(&[b"a", b"c"], false)),
         (list(Some(b"b"), 9), entries(&[b"b"], true)),
         (AskKind::Stat { name: a.clone() }, AnswerKind::Done),
-        (AskKind::Remove { name: a.clone() }, stat),
+        (
+            AskKind::Remove {
+                name: a.clone(),
+                only_if: None,
+            },
+            stat,
+        ),
         (AskKind::MakeDir { name: a.clone() }, entries(&[], false)),
-        (AskKind::Remove { name: a }, entries(&[b"a"], false)),
+        (
+            AskKind::Remove {
+                name: a,
+                only_if: None,
+            },
+            entries(&[b"a"], false),
+        ),
     ];
     for (asked, said) in wrong {
         let mut client = Victim::new(Role::Client);

@@ -229,6 +229,7 @@ fn what_comes_for_a_transfer_that_has_ended_is_ignored() {
     victim.session.committed(Committed {
         transfer: T,
         digest: Digest([0; 32]),
+        etag: None,
     });
     let (events, sent) = victim.drain();
     assert_eq!(events, []);

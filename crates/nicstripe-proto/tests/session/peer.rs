@@ -327,6 +327,7 @@ pub(crate) fn offer(transfer: TransferId) -> Offer {
         mode: 0o600,
         kind: None,
         data: None,
+        object: None,
     }
 }
 
@@ -399,6 +400,7 @@ pub(crate) fn committed(transfer: TransferId) -> Message {
     Message::Committed(Committed {
         transfer,
         digest: Digest([1; 32]),
+        etag: None,
     })
 }
 

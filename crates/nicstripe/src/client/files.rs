@@ -2,7 +2,10 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
 
-use nicstripe_proto::{Name, message::PutOptions};
+use nicstripe_proto::{
+    Name,
+    message::{Feature, PutOptions},
+};
 
 use super::request::{Attempt, Opening, Request, download_of, receiving};
 use crate::{
@@ -67,6 +70,10 @@ impl Request for FileUpload {
             };
             Ok(kind)
         })
+    }
+
+    fn needed(&self) -> Option<Feature> {
+        self.options.only_if.map(|_| Feature::Tags)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::Name;
+use nicstripe_proto::{Name, message::Feature};
 
 use super::{
     builder::ClientBuilder,
@@ -205,7 +205,8 @@ impl Client {
             into: None,
             options: options.on_wire(),
         };
-        self.start(Once::pipe(pipe::source(reader, upload)))
+        let needed = options.only_if.map(|_| Feature::Tags);
+        self.start(Once::pipe(pipe::source(reader, upload)).needing(needed))
     }
 
     /// Fetches the file `name` below the daemon's root into a writer, in order. At most

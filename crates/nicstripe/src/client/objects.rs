@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, ops::Range};
 
 use nicstripe_proto::{
-    ChunkSize, FailCode, Name, SourceIdentity,
+    ChunkSize, ETag, FailCode, Name, SourceIdentity,
     message::{AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES},
 };
 use tokio::sync::{mpsc, oneshot};
@@ -28,10 +28,31 @@ use crate::{
         Command,
         kind::{
             Upload,
-            object::{self, FEED_CHUNKS, Read},
+            object::{self, Begun, FEED_CHUNKS, Read},
         },
     },
 };
+
+/// Part of a file to read, and the content that it must be of. The default is a whole file of any
+/// content.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Range in bytes, truncated to the file; `None` for the whole file.
+    pub range: Option<Range<u64>>,
+    /// Entity tag that the file must have. Otherwise the call fails with
+    /// [`FailCode::Precondition`](crate::FailCode::Precondition).
+    pub only_if: Option<ETag>,
+}
+
+/// Content of a file or of a range of it, with the metadata of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Content {
+    /// Size, modification time and entity tag of the whole file when its content was read.
+    pub stat: Stat,
+    /// Bytes of the file or the range.
+    pub bytes: Vec<u8>,
+}
 
 /// Entry of a directory at the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +60,7 @@ use crate::{
 pub struct Entry {
     /// Name of the entry within its directory, one component.
     pub name: Name,
-    /// Kind, size and modification time of the entry.
+    /// Kind, size, modification time and entity tag of the entry.
     pub stat: Stat,
 }
 
@@ -138,7 +159,45 @@ impl Client {
     /// call is dropped, the file may or may not have been removed: a repeated call that finds no such
     /// name means that it was.
     pub async fn remove(&self, name: &Name) -> Result<(), Error> {
-        self.change(AskKind::Remove { name: name.clone() }).await
+        self.change(
+            AskKind::Remove {
+                name: name.clone(),
+                only_if: None,
+            },
+            None,
+        )
+        .await
+    }
+
+    /// Removes a file if it has this entity tag, from [`Stat`], [`Report`](crate::Report) or a reader.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// use nicstripe::{FailCode, Name};
+    ///
+    /// let name = Name::parse(b"queue/1")?;
+    /// if let Some(tag) = client.stat(&name).await?.etag {
+    ///     match client.remove_if(&name, tag).await {
+    ///         Err(error) if error.fail_code() == Some(FailCode::Precondition) => {
+    ///             println!("it changed meanwhile, and stays");
+    ///         }
+    ///         removed => removed?,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove`](Self::remove); the file has another tag
+    /// ([`FailCode::Precondition`](crate::FailCode::Precondition)); the daemon knows no tags
+    /// ([`Error::Unsupported`]).
+    pub async fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), Error> {
+        let only_if = Some(tag);
+        let name = name.clone();
+        self.change(AskKind::Remove { name, only_if }, only_if)
+            .await
     }
 
     /// Renames a file or directory atomically.
@@ -164,16 +223,21 @@ impl Client {
         to: &Name,
         options: RenameOptions,
     ) -> Result<(), Error> {
-        let RenameOptions { replace, parents } = options;
+        let RenameOptions {
+            replace,
+            parents,
+            only_if,
+        } = options;
         if let Some(dir) = to.parent().filter(|_| parents) {
             self.make_dir(&dir).await?;
         }
-        self.change(AskKind::Rename {
+        let ask = AskKind::Rename {
             from: from.clone(),
             to: to.clone(),
             replace,
-        })
-        .await
+            only_if,
+        };
+        self.change(ask, only_if).await
     }
 
     /// Creates a directory and its missing parents. Succeeds if the directory exists.
@@ -190,7 +254,8 @@ impl Client {
     /// One of the names is not a directory, or the peer may only read. If the call is dropped, the
     /// directory may have been created all the same.
     pub async fn make_dir(&self, name: &Name) -> Result<(), Error> {
-        self.change(AskKind::MakeDir { name: name.clone() }).await
+        self.change(AskKind::MakeDir { name: name.clone() }, None)
+            .await
     }
 
     /// Opens a file for sequential or random reads. Transfers nothing before the first read.
@@ -217,12 +282,49 @@ impl Client {
     /// As for [`Client::stat`]; the name is not a file
     /// ([`FailCode::NotAFile`](crate::FailCode::NotAFile)).
     pub async fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
+        let stat = self.stat_of_file(name).await?;
+        Ok(ObjectReader::new(self.clone(), name.clone(), stat))
+    }
+
+    pub(super) async fn stat_of_file(&self, name: &Name) -> Result<Stat, Error> {
         let stat = self.stat(name).await?;
-        if stat.kind != Kind::File {
-            let text = format!("cannot read \"{name}\": it is not a regular file");
-            return Err(Error::peer(self.host(), FailCode::NotAFile, text));
+        if stat.kind == Kind::File {
+            return Ok(stat);
         }
-        Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
+        let text = format!("cannot read \"{name}\": it is not a regular file");
+        Err(Error::peer(self.host(), FailCode::NotAFile, text))
+    }
+
+    /// Opens a range of a file, and fetches it at once: the data arrive with the answer. The reader
+    /// ends where the range does; otherwise it is that of [`open`](Self::open). Several readers with
+    /// the same [`OpenOptions::only_if`] read parts of the same content.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, OpenOptions};
+    /// use tokio::io::AsyncReadExt;
+    ///
+    /// let name = Name::parse(b"table.parquet")?;
+    /// let options = OpenOptions { range: Some(4..1 << 20), ..OpenOptions::default() };
+    /// let mut part = client.open_with(&name, options).await?;
+    /// println!("of {} bytes, tag {:?}", part.stat().size, part.stat().etag);
+    /// let mut bytes = Vec::new();
+    /// part.read_to_end(&mut bytes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read); the file has another tag
+    /// ([`FailCode::Precondition`](crate::FailCode::Precondition)); with a tag, the daemon knows none
+    /// ([`Error::Unsupported`]).
+    pub async fn open_with(
+        &self,
+        name: &Name,
+        options: OpenOptions,
+    ) -> Result<ObjectReader, Error> {
+        ObjectReader::open(self.clone(), name.clone(), options).await
     }
 
     /// Reads a file, or a range of it, into memory. `Ok` means that the bytes are verified to be those
@@ -245,16 +347,7 @@ impl Client {
     /// before it begins ([`FailCode::Range`](crate::FailCode::Range)); the file cannot be read, or
     /// changed while it was read; the daemon cannot be reached.
     pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        let range = match range {
-            Some(range) => Some(GetRange {
-                offset: range.start,
-                len: range.end.checked_sub(range.start).ok_or_else(|| {
-                    let why = format!("requested range {range:?} ends before it begins");
-                    FileError::refused("read", name, why).with_code(FailCode::Range)
-                })?,
-            }),
-            None => None,
-        };
+        let range = range.map(|range| get_range(name, range)).transpose()?;
         let mut bytes = Vec::new();
         let take = |part: Part<'_>| match part {
             Part::Left(left) => bytes.reserve(left.min(MOST_RESERVED) as usize),
@@ -262,6 +355,39 @@ impl Client {
         };
         self.take_all(name, range, take).await?;
         Ok(bytes)
+    }
+
+    /// Reads a file or a range of it into memory, with the metadata of the file at that time, in one
+    /// round trip; otherwise as [`read`](Self::read).
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// use nicstripe::{Name, OpenOptions};
+    ///
+    /// let name = Name::parse(b"index")?;
+    /// let head = client.read_with(&name, OpenOptions { range: Some(0..64), ..Default::default() });
+    /// let head = head.await?;
+    /// // The rest of the same content, or an error.
+    /// let rest = OpenOptions { range: Some(64..head.stat.size), only_if: head.stat.etag };
+    /// let rest = client.read_with(&name, rest).await?;
+    /// assert_eq!(head.stat.etag, rest.stat.etag);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_with`](Self::open_with).
+    pub async fn read_with(&self, name: &Name, options: OpenOptions) -> Result<Content, Error> {
+        let mut reader = self.open_with(name, options).await?;
+        let mut bytes = Vec::with_capacity(reader.left().min(MOST_RESERVED) as usize);
+        while let Some(chunk) = reader.next_chunk().await? {
+            bytes.extend_from_slice(chunk.bytes());
+        }
+        Ok(Content {
+            stat: *reader.stat(),
+            bytes,
+        })
     }
 
     /// Reads a range of a file into memory of the caller, from `offset` on. Returns the number of
@@ -311,7 +437,7 @@ impl Client {
         let (mut taken, mut first) = (0, None);
         while let Some(read) = chunks.recv().await {
             match read {
-                Read::Begun(found) => {
+                Read::Begun(Begun { found, .. }) => {
                     let first = *first.get_or_insert(found);
                     // After a lost session, of what is left.
                     let size = first.size.saturating_sub(taken);
@@ -358,7 +484,9 @@ impl Client {
             into: None,
             options: options.on_wire(),
         };
-        let transfer = self.start(Once::object(object::source(from, upload)));
+        let needed = options.only_if.map(|_| Feature::Tags);
+        let source = Once::object(object::source(from, upload)).needing(needed);
+        let transfer = self.start(source);
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
@@ -418,8 +546,13 @@ impl Client {
         (transfer, chunks)
     }
 
-    async fn change(&self, ask: AskKind) -> Result<(), Error> {
-        match self.ask(ask).await? {
+    /// Requests a change, which may depend on a tag.
+    async fn change(&self, ask: AskKind, only_if: Option<ETag>) -> Result<(), Error> {
+        let feature = match only_if {
+            Some(_) => Feature::Tags,
+            None => Feature::Names,
+        };
+        match self.ask_for(feature, ask).await? {
             AnswerKind::Done => Ok(()),
             _ => Err(self.nonsense()),
         }
@@ -447,6 +580,13 @@ impl Client {
                 Err(error) => reconnects.again(error, 0, events).await?,
             }
         }
+    }
+
+    /// Returns an error if the daemon does not support a feature.
+    pub(super) async fn require(&self, feature: Feature) -> Result<(), Error> {
+        let events = self.inner.settings.session.events.as_ref();
+        let session = self.inner.session_of(None, events).await?;
+        session.peer.require(feature, self.host())
     }
 
     async fn try_to_ask(
@@ -477,6 +617,18 @@ impl Client {
     pub(super) fn nonsense(&self) -> Error {
         Error::ended(self.host(), "unexpected kind of answer")
     }
+}
+
+/// Returns the range as it is requested.
+pub(super) fn get_range(name: &Name, range: Range<u64>) -> Result<GetRange, Error> {
+    let len = range.end.checked_sub(range.start).ok_or_else(|| {
+        let why = format!("requested range {range:?} ends before it begins");
+        FileError::refused("read", name, why).with_code(FailCode::Range)
+    })?;
+    Ok(GetRange {
+        offset: range.start,
+        len,
+    })
 }
 
 /// Returns true if a request may be sent again although the daemon may have carried it out.

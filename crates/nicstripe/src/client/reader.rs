@@ -1,19 +1,32 @@
 //! Reader of a file at the daemon, with sequential and random access.
 
 use std::{
+    future::poll_fn,
     io::{self, SeekFrom},
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
-use nicstripe_proto::{Name, SourceIdentity, message::GetRange};
+use nicstripe_proto::{
+    Name, SourceIdentity,
+    message::{Feature, GetRange},
+};
 use tokio::{
     io::{AsyncRead, AsyncSeek, ReadBuf},
     sync::mpsc,
 };
 
-use super::{handle::Client, transfer::Transfer};
-use crate::{file::ChunkBuffer, report::error::Error, session::kind::object::Read};
+use super::{
+    handle::Client,
+    objects::{OpenOptions, get_range},
+    transfer::Transfer,
+};
+use crate::{
+    file::{ChunkBuffer, check_tag},
+    report::error::Error,
+    session::kind::object::{Begun, Read},
+    storage::Stat,
+};
 
 /// Open file at the daemon; see [`Client::open`].
 ///
@@ -29,10 +42,14 @@ use crate::{file::ChunkBuffer, report::error::Error, session::kind::object::Read
 pub struct ObjectReader {
     client: Client,
     name: Name,
-    len: u64,
+    /// Metadata of the file when it was opened.
+    stat: Stat,
     position: u64,
+    /// File offset at which the reader ends.
+    end: u64,
     fetch: Option<Fetch>,
-    /// Identity of the file at the first fetch; later fetches must find the same.
+    /// Identity of the file at the first fetch; later fetches must find the same. Their size is that
+    /// of a range.
     identity: Option<SourceIdentity>,
     /// End offset of the last range that was read completely. A read from there counts as
     /// sequential.
@@ -51,6 +68,20 @@ struct Fetch {
     end: u64,
 }
 
+/// Bytes of a file in the buffer in which they arrived.
+#[derive(Debug)]
+pub(super) struct ReadChunk {
+    buffer: ChunkBuffer,
+    /// Number of bytes at its start that were read before.
+    read: usize,
+}
+
+impl ReadChunk {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer.bytes().get(self.read..).unwrap_or_default()
+    }
+}
+
 /// Bytes fetched at a new position, before the access is known to be sequential: about 8 ms at 1
 /// Gbit/s.
 pub(super) const FIRST_PART: u64 = 1 << 20;
@@ -60,16 +91,93 @@ pub(super) const FIRST_PART: u64 = 1 << 20;
 const MOST_SKIPPED: u64 = 512 << 10;
 
 impl ObjectReader {
-    pub(super) fn new(client: Client, name: Name, len: u64) -> Self {
+    pub(super) fn new(client: Client, name: Name, stat: Stat) -> Self {
         Self {
             client,
             name,
-            len,
+            end: stat.size,
+            stat,
             position: 0,
             fetch: None,
             identity: None,
             follows: None,
         }
+    }
+
+    /// Opens a range, and waits until the daemon has opened the file and begins to send.
+    pub(super) async fn open(
+        client: Client,
+        name: Name,
+        options: OpenOptions,
+    ) -> Result<Self, Error> {
+        let OpenOptions { range, only_if } = options;
+        if only_if.is_some() {
+            client.require(Feature::Tags).await?;
+        }
+        let range = range.map(|range| get_range(&name, range)).transpose()?;
+        let (transfer, mut chunks) = client.fetch(name.clone(), range);
+        let Some(Read::Begun(Begun { found, object })) = chunks.recv().await else {
+            let ended = Error::ended(client.host(), "before the data");
+            return Err(transfer.finish().await.err().unwrap_or(ended));
+        };
+        let stat = match object {
+            Some(object) => Stat::of_wire(object),
+            // From a daemon that tells no more, or of a device.
+            None => client.stat_of_file(&name).await?,
+        };
+        if let Some(tag) = only_if {
+            check_tag(stat.etag, tag, "read", &name)?;
+        }
+        let start = range.map_or(0, |range| range.offset);
+        let end = start.saturating_add(found.size);
+        let fetch = Fetch {
+            transfer,
+            chunks,
+            chunk: None,
+            at: start,
+            end,
+        };
+        Ok(Self {
+            end,
+            position: start,
+            fetch: Some(fetch),
+            identity: Some(found),
+            ..Self::new(client, name, stat)
+        })
+    }
+
+    /// Returns the metadata of the file at the time it was opened, which all bytes read belong to.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
+    /// println!("modified {:?}, tag {:?}", object.stat().modified, object.stat().etag);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    /// Returns the number of bytes from the position to the end of the file or the range.
+    pub(super) fn left(&self) -> u64 {
+        self.end.saturating_sub(self.position)
+    }
+
+    /// Returns the next bytes, as they arrived, and `None` at the end.
+    pub(super) async fn next_chunk(&mut self) -> Result<Option<ReadChunk>, Error> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReadChunk>, Error>> {
+        if self.position >= self.end {
+            ready!(self.poll_all_read(cx))?;
+            return Poll::Ready(Ok(None));
+        }
+        ready!(self.poll_chunk(cx))?;
+        let chunk = self.fetch.as_mut().and_then(Fetch::take);
+        self.position += chunk.as_ref().map_or(0, |chunk| chunk.bytes().len() as u64);
+        Poll::Ready(Ok(chunk))
     }
 
     /// Returns the size of the file in bytes at the time it was opened.
@@ -86,7 +194,7 @@ impl ObjectReader {
         reason = "it is a file, not a collection"
     )]
     pub fn len(&self) -> u64 {
-        self.len
+        self.stat.size
     }
 
     /// Returns the file offset of the next read, in bytes.
@@ -107,7 +215,7 @@ impl ObjectReader {
     }
 
     fn begin(&mut self) {
-        let rest = self.len - self.position;
+        let rest = self.left();
         let len = if self.follows == Some(self.position) {
             rest
         } else {
@@ -129,11 +237,14 @@ impl ObjectReader {
         });
     }
 
-    /// Returns an error if the file that the daemon opened is not the one of the first fetch, or
-    /// its range does not have `len` bytes.
-    fn check(&mut self, found: SourceIdentity, len: u64) -> Result<(), Error> {
+    /// Returns an error if the file that the daemon opened is not the one of this reader, or its
+    /// range does not have `len` bytes.
+    fn check(&mut self, begun: Begun, len: u64) -> Result<(), Error> {
+        let Begun { found, object } = begun;
         let expected = *self.identity.get_or_insert(found);
-        let is_same = found.size == len
+        let opened = object.and_then(|object| object.etag);
+        let is_same = opened.is_none_or(|tag| self.stat.etag.is_none_or(|etag| tag == etag))
+            && found.size == len
             && (SourceIdentity {
                 size: expected.size,
                 ..found
@@ -165,9 +276,9 @@ impl ObjectReader {
             }
             match ready!(fetch.chunks.poll_recv(cx)) {
                 Some(Read::Chunk(buffer)) => fetch.chunk = Some((buffer, 0)),
-                Some(Read::Begun(identity)) => {
+                Some(Read::Begun(begun)) => {
                     let len = fetch.end - fetch.at;
-                    if let Err(error) = self.check(identity, len) {
+                    if let Err(error) = self.check(begun, len) {
                         self.fetch = None;
                         return Poll::Ready(Err(error));
                     }
@@ -229,6 +340,14 @@ impl Fetch {
         false
     }
 
+    /// Takes the rest of the available chunk.
+    fn take(&mut self) -> Option<ReadChunk> {
+        let (buffer, read) = self.chunk.take()?;
+        let chunk = ReadChunk { buffer, read };
+        self.at += chunk.bytes().len() as u64;
+        Some(chunk)
+    }
+
     /// Copies available bytes into the caller's buffer and returns their number.
     fn read(&mut self, into: &mut ReadBuf<'_>) -> u64 {
         let Some((buffer, read)) = &mut self.chunk else {
@@ -265,7 +384,7 @@ impl AsyncRead for ObjectReader {
         if into.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if self.position >= self.len {
+        if self.position >= self.end {
             return self.poll_all_read(cx).map_err(Into::into);
         }
         ready!(self.poll_chunk(cx))?;
@@ -280,7 +399,7 @@ impl AsyncSeek for ObjectReader {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.len.checked_add_signed(by),
+            SeekFrom::End(by) => self.stat.size.checked_add_signed(by),
         };
         let before = || {
             io::Error::new(

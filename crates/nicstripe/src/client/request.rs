@@ -4,7 +4,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 use nicstripe_proto::{
     Name,
-    message::{EntryRef, GetRange, PutOptions},
+    message::{EntryRef, Feature, GetRange, PutOptions},
 };
 use tokio::sync::{Mutex, mpsc};
 
@@ -43,6 +43,11 @@ pub(super) trait Request: fmt::Debug + Send {
         false
     }
 
+    /// Returns the feature that the daemon must have; `None` if any daemon will do.
+    fn needed(&self) -> Option<Feature> {
+        None
+    }
+
     /// Returns the source or sink of a standalone file that the tree has announced. `restart` is
     /// that of the attempt.
     fn entry(&mut self, _entry: EntryRef, _restart: bool) -> Option<Box<dyn Kind>> {
@@ -71,6 +76,7 @@ pub(super) struct Once {
     /// Source or sink; `None` once the transfer has started.
     end: Option<Box<dyn Kind>>,
     is_object: bool,
+    needed: Option<Feature>,
 }
 
 impl Once {
@@ -78,6 +84,7 @@ impl Once {
         Self {
             end: Some(Box::new(end)),
             is_object: false,
+            needed: None,
         }
     }
 
@@ -86,6 +93,10 @@ impl Once {
             is_object: true,
             ..Self::pipe(end)
         }
+    }
+
+    pub(super) fn needing(self, needed: Option<Feature>) -> Self {
+        Self { needed, ..self }
     }
 }
 
@@ -101,6 +112,10 @@ impl Request for Once {
 
     fn is_object(&self) -> bool {
         self.is_object
+    }
+
+    fn needed(&self) -> Option<Feature> {
+        self.needed
     }
 }
 

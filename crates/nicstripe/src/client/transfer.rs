@@ -291,6 +291,9 @@ impl Run {
             in_turn = in_turn => in_turn?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
+        if let Some(feature) = self.request.needed() {
+            session.peer.require(feature, &self.inner.host)?;
+        }
         let name = self.inner.name_of(&session.key);
         let _ = self.events.try_send(Event::Connected {
             key: session.key,
@@ -439,6 +442,7 @@ impl Run {
         let mut report = Report {
             size: outcome.size,
             digest: outcome.digest,
+            etag: outcome.etag,
             tree: outcome.tree.clone(),
             wire_bytes: tally.wire_bytes,
             elapsed,

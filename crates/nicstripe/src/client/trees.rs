@@ -44,6 +44,9 @@ pub(super) struct TreeUpload {
 
 impl Request for TreeUpload {
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
+        if let Err(error) = without_tag(&self.options) {
+            return Box::pin(async { Err(error) });
+        }
         let options = &self.options;
         let sender = SenderRequest {
             sources: self.sources.iter().cloned().map(SendSource::Path).collect(),
@@ -95,8 +98,20 @@ impl Request for TreeDownload {
     }
 }
 
+/// Checks that a tree copy does not depend on an entity tag, which is that of one file.
+fn without_tag(options: &TreeOptions) -> Result<(), Error> {
+    match options.files.only_if {
+        Some(_) => {
+            let why = "an entity tag is that of one file, and this is a tree";
+            Err(FileError::refused("copy", "these", why).into())
+        }
+        None => Ok(()),
+    }
+}
+
 impl TreeDownload {
     fn sink(&self, attempt: Attempt<'_>) -> Result<TreeSink, Error> {
+        without_tag(&self.options)?;
         let count = self.sources.len();
         if count == 0 || count > MOST_SOURCES {
             let why = format!("{count} sources, expected 1 to {MOST_SOURCES}");

@@ -113,6 +113,9 @@ impl ServedPeer {
         let append_only = self.access == Access::AppendOnly;
         let asked = put.options;
         let replaces = asked.replace || asked.force || asked.delta || asked.in_place;
+        if append_only && asked.only_if.is_some() {
+            return Err(only_appends("replace", &name));
+        }
         let options = match () {
             // A dry run changes nothing, so any name is permitted.
             () if asked.trial => PutOptions {

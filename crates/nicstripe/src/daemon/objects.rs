@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name,
+    ETag, Name,
     journal::Timestamp,
     message::{MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat, are_listed},
 };
@@ -21,7 +21,7 @@ use super::{
     served_peer::{ServedPeer, failed, only_appends},
 };
 use crate::{
-    file::{FileError, Root, rename_to_free, stat_entry, sync_names},
+    file::{FileError, NameChange, Root, etag_of, rename_to_free, stat_entry, sync_names},
     storage::{Listed, Served, Storage},
     trust::Access,
 };
@@ -101,7 +101,7 @@ impl Objects {
     }
 
     /// Removes a file or an empty directory, durably.
-    pub(super) fn remove(&self, name: &Name) -> Result<(), FileError> {
+    pub(super) fn remove(&self, name: &Name, only_if: Option<ETag>) -> Result<(), FileError> {
         let peer = self.permitted()?;
         peer.check_writable(name)?;
         let root = match &peer.served {
@@ -109,24 +109,35 @@ impl Objects {
             Served::Other(stored) => {
                 let storage = stored.to_find("remove", Some(name))?;
                 self.check_removable(name, &storage.stat(name)?.on_wire())?;
-                return storage.remove(name);
+                return match only_if {
+                    Some(tag) => storage.remove_if(name, tag),
+                    None => storage.remove(name),
+                };
             }
         };
         let (parent, leaf, stat) = find(root, name, "remove")?;
         self.check_removable(name, &stat)?;
         let may = root.logins().check_moved(&parent, leaf);
         may.map_err(|cause| failed("remove", name, cause))?;
+        let change = NameChange::of_file(&parent, leaf, only_if, "remove", name)?;
         let flags = match stat.kind {
             ObjectKind::Dir => AtFlags::REMOVEDIR,
             _ => AtFlags::empty(),
         };
         let removed = unlinkat(&parent, leaf, flags).map_err(io::Error::from);
+        drop(change);
         removed.map_err(|cause| failed("remove", name, cause))?;
         synced(&parent, name)
     }
 
     /// Renames a file or directory, durably.
-    pub(super) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
+    pub(super) fn rename(
+        &self,
+        from: &Name,
+        to: &Name,
+        replace: bool,
+        only_if: Option<ETag>,
+    ) -> Result<(), FileError> {
         let peer = self.permitted()?;
         peer.check_writable(from)?;
         let may_rename = || match peer.access {
@@ -138,7 +149,11 @@ impl Objects {
             Served::Other(stored) => {
                 stored.to_find("rename", Some(from))?.stat(from)?;
                 may_rename()?;
-                return stored.to_name("rename to", to)?.rename(from, to, replace);
+                let storage = stored.to_name("rename to", to)?;
+                return match only_if {
+                    Some(tag) => storage.rename_if(from, to, replace, tag),
+                    None => storage.rename(from, to, replace),
+                };
             }
         };
         let (old, old_name, _) = find(root, from, "rename")?;
@@ -150,10 +165,12 @@ impl Objects {
             .map_err(|cause| failed("open the directory of", to, cause))?;
         let may = root.logins().check_moved(&new, new_name);
         may.map_err(|cause| failed("rename to", to, cause))?;
+        let change = NameChange::of_file(&old, old_name, only_if, "rename", from)?;
         let renamed = match replace {
             true => renameat(&old, old_name, &new, new_name).map_err(io::Error::from),
             false => rename_to_free(&old, old_name, &new, new_name),
         };
+        drop(change);
         renamed.map_err(|cause| failed("rename to", to, cause))?;
         synced(&new, to)?;
         synced(&old, from)
@@ -271,6 +288,7 @@ fn described(stat: &Stat) -> ObjectStat {
         kind,
         size: stat.st_size as u64,
         mtime,
+        etag: (kind == ObjectKind::File).then(|| etag_of(stat)),
     }
 }
 

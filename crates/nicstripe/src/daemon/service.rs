@@ -93,8 +93,13 @@ impl Serve for Service {
                 .list(dir.as_ref(), after.as_deref(), *most as usize)
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
             AskKind::Stat { name } => objects.stat(name).map(|stat| AnswerKind::Stat { stat }),
-            AskKind::Remove { name } => objects.remove(name).map(done),
-            AskKind::Rename { from, to, replace } => objects.rename(from, to, *replace).map(done),
+            AskKind::Remove { name, only_if } => objects.remove(name, *only_if).map(done),
+            AskKind::Rename {
+                from,
+                to,
+                replace,
+                only_if,
+            } => objects.rename(from, to, *replace, *only_if).map(done),
             AskKind::MakeDir { name } => objects.make_dir(name).map(done),
             AskKind::Facts { offset } => self
                 .facts

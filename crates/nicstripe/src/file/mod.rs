@@ -15,6 +15,7 @@ mod holes;
 mod journal;
 mod lock;
 mod logins;
+mod names;
 pub(crate) mod options;
 mod ours;
 mod pinned_path;
@@ -48,6 +49,7 @@ pub(crate) use self::{
     },
     holes::{has_hole, may_have_holes},
     logins::Logins,
+    names::{NameChange, check_tag},
     pinned_path::PinnedPath,
     pool::IoPool,
     probe::{MOST_UNIT, nanoseconds_between, time_unit_of},
@@ -56,7 +58,7 @@ pub(crate) use self::{
     root::Root,
     shares::{FairShares, Grant, Owner},
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
-    stored::{identity_of, timestamp_of},
+    stored::{etag_of, identity_of, timestamp_of},
     target::{
         CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs, make_parents, open_parent,
         remove_earlier,

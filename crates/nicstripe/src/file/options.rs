@@ -1,6 +1,6 @@
 //! Options of a copy, and limits that clients and daemons share.
 
-use nicstripe_proto::message::PutOptions;
+use nicstripe_proto::{ETag, message::PutOptions};
 
 /// Default TCP port of the daemon; not registered with IANA, unused in /etc/services.
 pub const DEFAULT_PORT: u16 = 7747;
@@ -42,6 +42,11 @@ pub struct CopyOptions {
     pub allow_changing: bool,
     /// Create the missing parent directories of the target.
     pub parents: bool,
+    /// Replace a file only if it has this entity tag when the new content is complete. Implies
+    /// `replace` for that file; if it has another tag or does not exist, the transfer fails with
+    /// [`FailCode::Precondition`](crate::FailCode::Precondition). The order against changes by other
+    /// programs than the one that writes is best effort. Not for trees.
+    pub only_if: Option<ETag>,
 }
 
 /// Options of a renaming. The default replaces nothing.
@@ -51,6 +56,9 @@ pub struct RenameOptions {
     pub replace: bool,
     /// Create the missing parent directories of the new name.
     pub parents: bool,
+    /// Rename a file only if it has this entity tag; otherwise the call fails with
+    /// [`FailCode::Precondition`](crate::FailCode::Precondition).
+    pub only_if: Option<ETag>,
 }
 
 impl RenameOptions {
@@ -59,6 +67,7 @@ impl RenameOptions {
         Self {
             replace: true,
             parents: false,
+            only_if: None,
         }
     }
 }
@@ -76,6 +85,7 @@ impl CopyOptions {
             in_place: self.in_place,
             trial: false,
             parents: self.parents,
+            only_if: self.only_if,
         }
     }
 }

@@ -8,8 +8,12 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, ChunkSize, FailCode, Grid, HoleMap, Name, Offering,
-    SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value, message::GetRange, name::escaped,
+    BitRate, ChainingValue, ChunkId, ChunkSize, ETag, FailCode, Grid, HoleMap, Name, Offering,
+    SourceIdentity,
+    grid::MOST_SIZE,
+    hash_tree::chunk_value,
+    message::{GetRange, ObjectKind, ObjectStat},
+    name::escaped,
     tree::PACKED_MOST,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
@@ -37,6 +41,8 @@ pub(crate) struct Source {
     start: u64,
     /// Size of the whole file in bytes.
     whole: u64,
+    /// True if the identity reveals each change of the content.
+    is_tagged: bool,
     /// Permission and set-ID bits.
     pub(crate) mode: u32,
     pub(crate) offering: Offering,
@@ -172,6 +178,12 @@ impl Source {
         options: ReadOptions,
     ) -> Result<Self, FileError> {
         let whole = identity.size;
+        let is_tagged = match &content {
+            // A device has no inode in its identity.
+            Content::File(_) => identity.inode != 0,
+            Content::Made(_) => false,
+            Content::Stored(_) => true,
+        };
         check_size(whole, &name)?;
         let (start, size) = part_of(options.range, whole, &name)?;
         Ok(Self {
@@ -181,6 +193,7 @@ impl Source {
             chunk_size: ChunkSize::DEFAULT,
             start,
             whole,
+            is_tagged,
             mode: mode & 0o7777,
             offering: Offering {
                 holes,
@@ -188,6 +201,20 @@ impl Source {
             },
             packer: Packer::new(options.compress),
             leases: Vec::new(),
+        })
+    }
+
+    /// Returns the metadata of the whole file when it was opened; `None` for what is no regular file.
+    pub(crate) fn object(&self) -> Option<ObjectStat> {
+        let whole = SourceIdentity {
+            size: self.whole,
+            ..self.identity
+        };
+        self.is_tagged.then(|| ObjectStat {
+            kind: ObjectKind::File,
+            size: self.whole,
+            mtime: whole.mtime,
+            etag: Some(ETag::of(&whole)),
         })
     }
 

@@ -214,6 +214,7 @@ fn stage_request(dir: OwnedFd, name: &OsStr, peer_key: [u8; 32], bytes: u64) -> 
             mode: 0o600,
             kind: None,
             data: None,
+            object: None,
         },
         options: PutOptions {
             replace: true,

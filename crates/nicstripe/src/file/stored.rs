@@ -2,7 +2,7 @@
 
 use std::{fmt, io, time::SystemTime};
 
-use nicstripe_proto::{SourceIdentity, journal::Timestamp};
+use nicstripe_proto::{ETag, SourceIdentity, journal::Timestamp};
 
 use super::attributes::mtime_of;
 
@@ -37,11 +37,24 @@ pub struct FileIdentity {
     /// Time of the last change of the content.
     pub modified: SystemTime,
     /// Version of the content, unique among all contents that this name has had; 0 if the storage
-    /// has no versions.
+    /// has no versions. Entity tags are then as good as `modified`.
     pub version: u64,
 }
 
 impl FileIdentity {
+    /// Returns the entity tag of a file with this identity.
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use nicstripe::storage::FileIdentity;
+    ///
+    /// let file = FileIdentity { size: 3, modified: SystemTime::UNIX_EPOCH, version: 1 };
+    /// assert_ne!(file.etag(), FileIdentity { version: 2, ..file }.etag());
+    /// ```
+    pub fn etag(&self) -> ETag {
+        ETag::of(&self.as_source())
+    }
+
     pub(crate) fn as_source(&self) -> SourceIdentity {
         let time = timestamp_of(self.modified);
         SourceIdentity {
@@ -68,6 +81,11 @@ pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
 
 /// Nanoseconds in a second.
 const NANOSECONDS: i128 = 1_000_000_000;
+
+/// Returns the entity tag of a file in the file system.
+pub(crate) fn etag_of(stat: &rustix::fs::Stat) -> ETag {
+    ETag::of(&identity_of(stat))
+}
 
 /// Returns the identity of a file's content: size, times, inode and device from stat(2).
 pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {

@@ -59,6 +59,7 @@ use super::{
     hidden::hidden_name,
     journal::JournalFile,
     lock::Locked,
+    names::NameChange,
     ours::Others,
     pool::TURN,
     root::exists,
@@ -185,6 +186,13 @@ impl Target {
         let named = find_named(&request, grid).map_err(request.error("look at"))?;
         if let Some(files) = named {
             return Ok((Self::new(request, files, false), Vec::new()));
+        }
+        if let Some(tag) = request.options.only_if {
+            let (dir, name) = (&request.dir, &request.name);
+            let shown = escaped(name.as_bytes());
+            // The commit checks it again.
+            NameChange::of_file(dir, name, Some(tag), "replace", &shown)?;
+            request.options.replace = true;
         }
         let existing = refuse_existing(&request)?;
         match existing {

@@ -339,6 +339,7 @@ mod tests {
                 mode: 0o600,
                 kind: None,
                 data: None,
+                object: None,
             },
             options: PutOptions::default(),
             peer_key: [7; 32],

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nicstripe_proto::Digest;
+use nicstripe_proto::{Digest, ETag};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,6 +20,7 @@ use crate::{
 pub(crate) struct Outcome {
     /// BLAKE3 hash of the file; `None` for a tree.
     pub(crate) digest: Option<Digest>,
+    pub(crate) etag: Option<ETag>,
     pub(crate) size: u64,
     pub(crate) tree: Option<TreeReport>,
 }

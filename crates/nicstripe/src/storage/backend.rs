@@ -7,13 +7,13 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name, Subtree,
+    ETag, Name, Subtree,
     journal::Timestamp,
     message::{ObjectKind, ObjectStat},
 };
 
 use crate::{
-    file::{FileError, StoredFile, timestamp_of},
+    file::{FileError, FileIdentity, StoredFile, check_tag, timestamp_of},
     trust::PublicKey,
 };
 
@@ -106,6 +106,33 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     ///
     /// One of the names is a file.
     fn make_dir(&self, name: &Name) -> Result<(), FileError>;
+
+    /// Removes a file that has the entity tag `tag`, durably. No other change of the name may come
+    /// between the check and the removal.
+    ///
+    /// # Errors
+    ///
+    /// [`Precondition`](nicstripe_proto::FailCode::Precondition) if the name does not exist or has
+    /// another tag. A storage that does not implement this method refuses.
+    fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), FileError> {
+        let _ = tag;
+        Err(without_conditions("remove", name))
+    }
+
+    /// Renames a file that has the entity tag `tag`, as [`rename`](Self::rename) does otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As for [`rename`](Self::rename) and [`remove_if`](Self::remove_if).
+    fn rename_if(&self, from: &Name, to: &Name, replace: bool, tag: ETag) -> Result<(), FileError> {
+        let _ = (to, replace, tag);
+        Err(without_conditions("rename", from))
+    }
+}
+
+fn without_conditions(operation: &'static str, name: &Name) -> FileError {
+    let why = "this daemon's storage cannot make it depend on an entity tag";
+    FileError::refused(operation, name, why)
 }
 
 /// One page of a directory listing.
@@ -117,7 +144,7 @@ pub struct Listed {
     pub more: bool,
 }
 
-/// Metadata of a named object: kind, size and modification time.
+/// Metadata of a named object: kind, size, modification time and entity tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
@@ -127,15 +154,28 @@ pub struct Stat {
     pub size: u64,
     /// Modification time of the content.
     pub modified: SystemTime,
+    /// Identity of a file's content; `None` for other kinds, and if the daemon does not tell it.
+    pub etag: Option<ETag>,
 }
 
 impl Stat {
-    /// Returns the metadata of an object of this kind, size in bytes and modification time.
+    /// Returns the metadata of an object of this kind, size in bytes and modification time, without
+    /// an entity tag.
     pub const fn new(kind: Kind, size: u64, modified: SystemTime) -> Self {
         Self {
             kind,
             size,
             modified,
+            etag: None,
+        }
+    }
+
+    /// Returns the metadata of a file with this identity, which must be the one of
+    /// [`StoredFile::identity`].
+    pub fn of_file(identity: &FileIdentity) -> Self {
+        Self {
+            etag: Some(identity.etag()),
+            ..Self::new(Kind::File, identity.size, identity.modified)
         }
     }
 }
@@ -151,6 +191,7 @@ impl Stat {
             kind,
             size: self.size,
             mtime: timestamp_of(self.modified),
+            etag: self.etag,
         }
     }
 
@@ -175,6 +216,7 @@ impl Stat {
             kind,
             size: stat.size,
             modified,
+            etag: stat.etag,
         }
     }
 }
@@ -218,6 +260,20 @@ macro_rules! storage_behind {
             fn make_dir(&self, name: &Name) -> Result<(), FileError> {
                 (**self).make_dir(name)
             }
+
+            fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), FileError> {
+                (**self).remove_if(name, tag)
+            }
+
+            fn rename_if(
+                &self,
+                from: &Name,
+                to: &Name,
+                replace: bool,
+                tag: ETag,
+            ) -> Result<(), FileError> {
+                (**self).rename_if(from, to, replace, tag)
+            }
         }
     };
 }
@@ -251,14 +307,50 @@ pub struct PartRequest<'a> {
     /// Hash of the source's identity and its division into chunks. A part can only be resumed by a
     /// request with an equal value.
     pub origin: [u8; 32],
-    /// True to replace an existing file of that name.
-    pub replace: bool,
+    /// Whether an existing file of that name is replaced. [`StoredPart::commit`] must decide it again.
+    pub replace: Replace,
     /// True to delete the data of an interrupted attempt.
     pub restart: bool,
     /// Permission bits of the file, for storages that have them.
     pub mode: u32,
     /// Modification time of the file; `None` for the time of the commit.
     pub modified: Option<SystemTime>,
+}
+
+/// Whether a received file replaces an existing one of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// An existing file stays, and the reception fails with
+    /// [`Exists`](nicstripe_proto::FailCode::Exists).
+    Never,
+    /// An existing file is replaced.
+    Always,
+    /// An existing file with this entity tag is replaced. Any other one stays, and the reception
+    /// fails with [`Precondition`](nicstripe_proto::FailCode::Precondition), also if no file exists.
+    IfTag(ETag),
+}
+
+impl Replace {
+    /// Decides on the file that has the name now; `None` if there is none. A storage calls it in
+    /// [`Storage::begin`], and in [`StoredPart::commit`] under the lock that protects the name.
+    ///
+    /// # Errors
+    ///
+    /// The name cannot be given to the received file.
+    pub fn check(self, name: &Name, found: Option<FileIdentity>) -> Result<(), FileError> {
+        match (self, found) {
+            (Self::IfTag(tag), found) => {
+                let found = found.map(|found| found.etag());
+                check_tag(found, tag, "replace", name)
+            }
+            (Self::Never, Some(_)) => {
+                let why =
+                    io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists");
+                Err(FileError::new("replace", name, why))
+            }
+            (Self::Never | Self::Always, _) => Ok(()),
+        }
+    }
 }
 
 /// File being received, not yet visible under its name.
@@ -293,13 +385,14 @@ pub trait StoredPart: fmt::Debug + Send + Sync {
     fn sync(&self, durable: &[Subtree]) -> io::Result<()>;
 
     /// Makes the complete file of `size` bytes durable under its name. Readers of the name must see
-    /// either the previous content or the complete file.
+    /// either the previous content or the complete file. Returns the identity of the file, `None` if
+    /// the storage does not know it.
     ///
     /// # Errors
     ///
     /// The name was taken meanwhile and must not be replaced, or the storage failed. The name must
     /// then be unchanged.
-    fn commit(&self, size: u64) -> Result<(), FileError>;
+    fn commit(&self, size: u64) -> Result<Option<FileIdentity>, FileError>;
 
     /// Deletes the part and its data. Must ignore errors, since no caller could handle them.
     fn discard(&self);

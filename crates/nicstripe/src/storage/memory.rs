@@ -13,14 +13,14 @@ use std::{
     time::SystemTime,
 };
 
-use nicstripe_proto::{FailCode, Name, Subtree};
+use nicstripe_proto::{ETag, FailCode, Name, Subtree};
 use parking_lot::Mutex;
 
 use self::{
     blocks::{Blocks, Space},
     tree::{Content, Tree},
 };
-use super::backend::{Listed, PartRequest, Stat, Storage, StoredPart};
+use super::backend::{Listed, PartRequest, Replace, Stat, Storage, StoredPart};
 use crate::{
     file::{FileError, FileIdentity, StoredFile},
     trust::PublicKey,
@@ -106,7 +106,7 @@ impl MemoryStorage {
         let blocks = Mutex::new(Blocks::new(self.0.space.clone()));
         Blocks::write(&blocks, bytes, 0).map_err(|cause| FileError::new("write", name, cause))?;
         let content = self.content(blocks.into_inner(), bytes.len() as u64, 0o644, None);
-        self.0.state.lock().tree.put(name, content, true)
+        self.0.state.lock().tree.put(name, content, Replace::Always)
     }
 
     /// Returns a copy of a file's content, or `None` if the file does not exist.
@@ -229,6 +229,18 @@ impl Storage for MemoryStorage {
     fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.0.state.lock().tree.make_dir(name)
     }
+
+    fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), FileError> {
+        let tree = &mut self.0.state.lock().tree;
+        tree.check_tag("remove", name, tag)?;
+        tree.remove(name)
+    }
+
+    fn rename_if(&self, from: &Name, to: &Name, replace: bool, tag: ETag) -> Result<(), FileError> {
+        let tree = &mut self.0.state.lock().tree;
+        tree.check_tag("rename", from, tag)?;
+        tree.rename(from, to, replace)
+    }
 }
 
 /// Content of a file that is open, whatever becomes of its name.
@@ -238,11 +250,7 @@ struct OpenContent(Arc<Content>);
 impl StoredFile for OpenContent {
     fn identity(&self) -> io::Result<FileIdentity> {
         // Constant for an open file: new content of the name is another object.
-        Ok(FileIdentity {
-            size: self.0.size,
-            modified: self.0.modified,
-            version: self.0.version,
-        })
+        Ok(self.0.identity())
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -258,7 +266,7 @@ struct MemoryPart {
     storage: MemoryStorage,
     key: PartKey,
     part: Arc<Part>,
-    replace: bool,
+    replace: Replace,
     mode: u32,
     modified: Option<SystemTime>,
 }
@@ -284,13 +292,15 @@ impl StoredPart for MemoryPart {
         Ok(())
     }
 
-    fn commit(&self, size: u64) -> Result<(), FileError> {
+    fn commit(&self, size: u64) -> Result<Option<FileIdentity>, FileError> {
         let mut state = self.storage.0.state.lock();
         state.tree.check_free(self.name(), self.replace)?;
         let blocks = self.part.blocks.lock().take();
         let content = self.storage.content(blocks, size, self.mode, self.modified);
+        let identity = content.identity();
         state.parts.remove(&self.key);
-        state.tree.put(self.name(), content, self.replace)
+        state.tree.put(self.name(), content, self.replace)?;
+        Ok(Some(identity))
     }
 
     fn discard(&self) {

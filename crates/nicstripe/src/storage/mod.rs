@@ -18,7 +18,7 @@ mod target;
 mod tests;
 
 pub use self::{
-    backend::{Kind, Listed, PartRequest, Stat, Storage, StoredPart},
+    backend::{Kind, Listed, PartRequest, Replace, Stat, Storage, StoredPart},
     memory::MemoryStorage,
 };
 pub(crate) use self::{

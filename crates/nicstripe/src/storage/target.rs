@@ -7,12 +7,12 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, Digest, FailCode, Grid, HoleMap, Name, Offer, Subtree,
+    ChainingValue, ChunkId, Digest, ETag, FailCode, Grid, HoleMap, Name, Offer, Subtree,
     message::{OfferKind, PutOptions},
 };
 use parking_lot::Mutex;
 
-use super::backend::{PartRequest, Storage, StoredPart, time_of};
+use super::backend::{PartRequest, Replace, Storage, StoredPart, time_of};
 use crate::{
     file::{
         self, Arrived, ChunkBuffer, CommitStage, FileError, Hashing, Lease, Rehash, WriteError,
@@ -80,6 +80,8 @@ struct StoredTarget {
     poisoned: AtomicBool,
     /// True if the storage has durable data from which a transfer can resume.
     has_durable: AtomicBool,
+    /// Entity tag of the committed file.
+    etag: Mutex<Option<ETag>>,
 }
 
 impl Target {
@@ -99,7 +101,11 @@ impl Target {
             origin: origin_of(offer, grid, peer),
             // Neither delta nor in-place writes are supported: the whole file replaces the existing
             // one.
-            replace: options.replace || options.delta || options.in_place,
+            replace: match options.only_if {
+                Some(tag) => Replace::IfTag(tag),
+                None if options.replace || options.delta || options.in_place => Replace::Always,
+                None => Replace::Never,
+            },
             restart: options.restart || grid.is_open(),
             mode: mode_of(offer, options, umask()),
             modified: options
@@ -117,6 +123,7 @@ impl Target {
             is_closed: Mutex::default(),
             poisoned: AtomicBool::new(false),
             has_durable: AtomicBool::new(!have.is_empty()),
+            etag: Mutex::default(),
         };
         let target = Self {
             shown: target.shown.clone(),
@@ -218,6 +225,14 @@ impl Target {
         }
     }
 
+    /// Returns the entity tag of a committed file; `None` if it is unknown.
+    pub(crate) fn etag(&self) -> Option<ETag> {
+        match &self.data {
+            Data::File(target) => target.etag(),
+            Data::Stored(target) => *target.etag.lock(),
+        }
+    }
+
     fn file(&self) -> Option<&file::Target> {
         match &self.data {
             Data::File(file) => Some(file),
@@ -307,8 +322,9 @@ impl StoredTarget {
                 }
             }
         }
-        self.part.commit(size)?;
+        let identity = self.part.commit(size)?;
         *is_closed = true;
+        *self.etag.lock() = identity.map(|identity| identity.etag());
         Ok(ControlFlow::Break(()))
     }
 

@@ -18,7 +18,7 @@ fn request<'a>(name: &'a Name, origin: u8, size: u64) -> PartRequest<'a> {
         peer: PublicKey::from_bytes([7; 32]).unwrap(),
         size: Some(size),
         origin: [origin; 32],
-        replace: false,
+        replace: Replace::Never,
         restart: false,
         mode: 0o644,
         modified: None,

@@ -15,6 +15,7 @@ const COMPRESS: CopyOptions = CopyOptions {
     allow_changing: false,
     parents: false,
     force: false,
+    only_if: None,
 };
 
 /// Returns `len` bytes of compressible text without repeated lines.

@@ -144,7 +144,7 @@ impl StoredPart for FailingPart {
         self.0.sync(durable)
     }
 
-    fn commit(&self, size: u64) -> Result<(), FileError> {
+    fn commit(&self, size: u64) -> Result<Option<FileIdentity>, FileError> {
         fault(&self.1.commit)
             .map_err(|cause| FileError::new("name", "it", cause).with_code(FailCode::Io))?;
         self.0.commit(size)

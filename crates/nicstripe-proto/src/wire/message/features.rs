@@ -23,17 +23,20 @@ pub enum Feature {
     Exec = 5,
     /// Listeners of the daemon, whose connections are tunnels to the client.
     Listeners = 6,
+    /// Entity tags, and requests that depend on them.
+    Tags = 7,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
         Self::Facts,
         Self::Exec,
         Self::Listeners,
+        Self::Tags,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
@@ -51,6 +54,7 @@ impl fmt::Display for Feature {
             Self::Facts => "facts about the machine",
             Self::Exec => "commands",
             Self::Listeners => "listeners",
+            Self::Tags => "entity tags",
         })
     }
 }
@@ -108,8 +112,8 @@ mod tests {
     fn unknown_features_are_ignored() {
         let of = |bytes: &[u8]| -> Features { decode(bytes).unwrap() };
         let all: Features = Feature::ALL.into_iter().collect();
-        assert_eq!(minicbor::to_vec(all).unwrap(), [0x86, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(of(&[0x86, 1, 2, 3, 4, 5, 6]), all);
+        assert_eq!(minicbor::to_vec(all).unwrap(), [0x87, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(of(&[0x87, 1, 2, 3, 4, 5, 6, 7]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::{
     failure::FailCode,
     file::{
+        etag::ETag,
         journal::Timestamp,
         name::{MAX_COMPONENT, Name},
     },
@@ -55,6 +56,9 @@ pub enum AskKind {
         /// Name of the object to remove.
         #[n(0)]
         name: Name,
+        /// Tag that the file must have; `None` for any object.
+        #[n(1)]
+        only_if: Option<ETag>,
     },
     /// Renames a file or directory. The answer is [`AnswerKind::Done`].
     #[n(3)]
@@ -68,6 +72,9 @@ pub enum AskKind {
         /// True if an existing object with the new name may be replaced.
         #[n(2)]
         replace: bool,
+        /// Tag that the file `from` must have; `None` for any object.
+        #[n(3)]
+        only_if: Option<ETag>,
     },
     /// Creates a directory and its missing parents. Has no effect if the directory exists. The
     /// answer is [`AnswerKind::Done`].
@@ -172,6 +179,9 @@ pub struct ObjectStat {
     /// Time of the last modification.
     #[n(2)]
     pub mtime: Timestamp,
+    /// Identity of a file's content; `None` for other kinds of objects, and if it is unknown.
+    #[n(3)]
+    pub etag: Option<ETag>,
 }
 
 /// Type of a file system object.
@@ -218,7 +228,7 @@ impl ObjectEntry {
 }
 
 /// CBOR length in bytes of an entry without its name: heads of maps, keys, longest integers.
-const ENTRY_OVERHEAD: usize = 40;
+const ENTRY_OVERHEAD: usize = 60;
 
 impl AskKind {
     /// Returns true if the request changes the file system.

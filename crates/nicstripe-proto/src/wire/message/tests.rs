@@ -5,6 +5,7 @@ use proptest::{collection::vec, option, prelude::*};
 use super::*;
 use crate::{
     file::{
+        etag::ETag,
         extent::{ChunkId, ChunkRange, Extent},
         hash_tree::{ChainingValue, Digest, Subtree},
         journal::{SourceIdentity, Timestamp},
@@ -44,6 +45,7 @@ fn messages_are_pinned_byte_for_byte() {
     let committed = Message::Committed(Committed {
         transfer: TransferId(2),
         digest: Digest([3; 32]),
+        etag: None,
     });
     assert_eq!(
         hex(&minicbor::to_vec(committed).unwrap()),
@@ -267,6 +269,7 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
         mode: 0,
         kind,
         data: None,
+        object: None,
     };
     let offer_hex = "000101a5000001820000028200000300040002120300";
     let options_hex = "a400f401f402f403f4";
@@ -623,13 +626,17 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         "82 11 81 a2 0005 01 82 01 a1 008241614162",
     );
     pinned(
-        ask(AskKind::Remove { name: name("a") }),
+        ask(AskKind::Remove {
+            name: name("a"),
+            only_if: None,
+        }),
         "82 11 81 a2 0005 01 82 02 a1 00814161",
     );
     let rename = AskKind::Rename {
         from: name("a"),
         to: name("b"),
         replace: true,
+        only_if: None,
     };
     pinned(
         ask(rename),
@@ -650,6 +657,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
             seconds: -1,
             nanoseconds: 2,
         },
+        etag: None,
     };
     let entries = vec![ObjectEntry {
         name: b"a".to_vec(),
@@ -711,6 +719,36 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         hex(&minicbor::to_vec(force).unwrap()),
         "a500f501f402f403f408f5"
     );
+    let tag = ETag::from_bytes([0xee; 16]);
+    let only_if = PutOptions {
+        only_if: Some(tag),
+        ..PutOptions::default()
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(only_if).unwrap()),
+        format!("a500f401f402f403f40950{}", "ee".repeat(16))
+    );
+    pinned(
+        ask(AskKind::Remove {
+            name: name("a"),
+            only_if: Some(tag),
+        }),
+        &format!(
+            "82 11 81 a2 0005 01 82 02 a2 00814161 0150{}",
+            "ee".repeat(16)
+        ),
+    );
+    let stat = ObjectStat {
+        etag: Some(tag),
+        ..stat
+    };
+    pinned(
+        answer(AnswerKind::Stat { stat }),
+        &format!(
+            "82 12 81 a2 0005 01 82 01 a1 00 a4 0001 0119012c 02822002 0350{}",
+            "ee".repeat(16)
+        ),
+    );
 }
 
 #[test]
@@ -722,6 +760,7 @@ fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
             seconds: i64::MIN,
             nanoseconds: u32::MAX,
         },
+        etag: Some(ETag::from_bytes([0xff; 16])),
     };
     for len in [1, 20, 64, 255] {
         let entry = ObjectEntry {
@@ -747,6 +786,7 @@ fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
         from: name.clone(),
         to: name,
         replace: true,
+        only_if: Some(ETag::from_bytes([0xff; 16])),
     };
     assert!(
         minicbor::to_vec(Message::Ask(Ask {

@@ -2,10 +2,14 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{object::GetRange, tree::EntryRef};
+use super::{
+    object::{GetRange, ObjectStat},
+    tree::EntryRef,
+};
 use crate::{
     failure::{FailCode, MAX_TEXT, truncate},
     file::{
+        etag::ETag,
         hash_tree::{Digest, Subtree},
         journal::SourceIdentity,
         name::Name,
@@ -89,6 +93,10 @@ pub struct PutOptions {
     /// True to overwrite a block device with the target name, and to replace a symbolic link.
     #[cbor(n(8), default, skip_if = "std::ops::Not::not")]
     pub force: bool,
+    /// Tag that the file to replace must have at the time of the commit; `None` for any file. Implies
+    /// `replace` for that file.
+    #[n(9)]
+    pub only_if: Option<ETag>,
 }
 
 /// Client's request to download a file. Body of [`crate::Message::Get`].
@@ -159,6 +167,10 @@ pub struct Offer {
     /// [`Holes`](super::Holes) messages of a sparse file follow the [`Accept`].
     #[n(5)]
     pub data: Option<u64>,
+    /// Metadata of the whole file that a client has requested, with its tag; `None` in uploads and
+    /// trees, and from daemons without [`Feature::Tags`](super::Feature::Tags).
+    #[n(6)]
+    pub object: Option<ObjectStat>,
 }
 
 /// Kind of the chunks of a transfer.
@@ -300,6 +312,9 @@ pub struct Committed {
     /// BLAKE3 digest of the whole file, as verified by the receiver.
     #[n(1)]
     pub digest: Digest,
+    /// Tag of the file under its name; `None` if it is unknown.
+    #[n(2)]
+    pub etag: Option<ETag>,
 }
 
 /// Report of either end that a transfer failed. Body of [`crate::Message::Fail`].

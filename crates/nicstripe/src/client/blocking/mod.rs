@@ -12,7 +12,7 @@ use std::{
 };
 
 use nicstripe_link::facts::Facts;
-use nicstripe_proto::Name;
+use nicstripe_proto::{ETag, Name};
 use tokio_util::sync::CancellationToken;
 
 use self::waiter::Waiter;
@@ -22,7 +22,7 @@ pub use self::{
     tunnels::{Listener, Tunnel, TunnelReader, TunnelWriter},
 };
 use crate::{
-    client::{self, ClientBuilder, ConnectedPeer, Entry, Stat},
+    client::{self, ClientBuilder, ConnectedPeer, Content, Entry, OpenOptions, Stat},
     file::options::{CopyOptions, RenameOptions},
     report::{
         Report,
@@ -221,6 +221,36 @@ impl Client {
             inner: self.waiter.call(self.inner.open(name))?,
             waiter: self.waiter.clone(),
         })
+    }
+
+    /// Opens a range of a file, like [`crate::Client::open_with`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::open_with`].
+    pub fn open_with(&self, name: &Name, options: OpenOptions) -> Result<ObjectReader, Error> {
+        Ok(ObjectReader {
+            inner: self.waiter.call(self.inner.open_with(name, options))?,
+            waiter: self.waiter.clone(),
+        })
+    }
+
+    /// Reads a file or a range of it with its metadata, like [`crate::Client::read_with`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::read_with`].
+    pub fn read_with(&self, name: &Name, options: OpenOptions) -> Result<Content, Error> {
+        self.waiter.call(self.inner.read_with(name, options))
+    }
+
+    /// Removes a file if it has an entity tag, like [`crate::Client::remove_if`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::remove_if`].
+    pub fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), Error> {
+        self.waiter.call(self.inner.remove_if(name, tag))
     }
 
     /// Creates a file of unknown length, like [`crate::Client::create`].

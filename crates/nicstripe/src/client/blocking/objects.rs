@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 use super::waiter::Waiter;
 use crate::{
-    client::{self, Entry},
+    client::{self, Entry, Stat},
     report::{Report, error::Error, event::Progress},
 };
 
@@ -25,6 +25,11 @@ impl ObjectReader {
     )]
     pub fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    /// Returns the metadata of the file, like [`crate::ObjectReader::stat`].
+    pub fn stat(&self) -> &Stat {
+        self.inner.stat()
     }
 
     /// Returns the file offset of the next read, in bytes.

@@ -149,6 +149,7 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
         from: name("ab"),
         to: name("cd"),
         replace: true,
+        only_if: None,
     });
     breaches.push(("a name outside", misnamed(&file, "abcd", "../x")));
     breaches.push(("the parent's name", misnamed(&rename, "cd", "..")));

@@ -25,6 +25,7 @@ fn object(size: u64) -> ObjectStat {
         kind: ObjectKind::File,
         size,
         mtime: Timestamp::default(),
+        etag: None,
     }
 }
 

@@ -281,6 +281,7 @@ pub(super) fn offer(transfer: TransferId, size: u64) -> Offer {
         mode: 0o644,
         kind: None,
         data: None,
+        object: None,
     }
 }
 

@@ -145,7 +145,10 @@ fn stat(of: &str) -> Message {
 }
 
 fn remove(of: &str) -> Message {
-    ask(AskKind::Remove { name: name(of) })
+    ask(AskKind::Remove {
+        name: name(of),
+        only_if: None,
+    })
 }
 
 fn make_dir(of: &str) -> Message {
@@ -157,6 +160,7 @@ fn rename(from: &str, to: &str) -> Message {
         from: name(from),
         to: name(to),
         replace: true,
+        only_if: None,
     })
 }
 

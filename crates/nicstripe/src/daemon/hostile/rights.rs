@@ -243,6 +243,7 @@ async fn no_peer_moves_the_root_of_another_out_of_what_is_served() {
                 from: jail,
                 to: name("aside"),
                 replace: false,
+                only_if: None,
             };
             assert_eq!(other.asked(rename).await, AnswerKind::Done);
         }

@@ -97,7 +97,11 @@ async fn play(peer: &mut Peer, script: &[Step]) {
             }
             Step::Commit => {
                 let digest = digest(&content(1000));
-                let committed = Committed { transfer, digest };
+                let committed = Committed {
+                    transfer,
+                    digest,
+                    etag: None,
+                };
                 peer.say(&Message::Committed(committed)).await
             }
             Step::Fail(text) => {

@@ -10,12 +10,13 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use nicstripe_proto::{Digest, Extent, FailCode, Subtree};
-use rustix::fs::{Advice, AtFlags, fadvise, renameat, statat, unlinkat};
+use nicstripe_proto::{Digest, ETag, Extent, FailCode, Subtree};
+use rustix::fs::{Advice, AtFlags, fadvise, fstat, renameat, statat, unlinkat};
 
 use super::{Syncs, Target, TargetState, refuse_existing};
 use crate::file::{
-    beneath::inode_of, disk, error::FileError, hashing::Hashing, rename::rename_to_free,
+    beneath::inode_of, disk, error::FileError, hashing::Hashing, names::NameChange,
+    rename::rename_to_free, stored::etag_of,
 };
 
 /// Stage of a commit, between its turns.
@@ -170,6 +171,8 @@ impl Target {
             let cause = io::Error::other("another program replaced the partial file");
             return Err(self.error("name", cause));
         }
+        let only_if = self.request.options.only_if;
+        let change = NameChange::of_file(dir, name, only_if, "replace", &self.shown)?;
         let replaces = self.request.options.replace;
         if replaces {
             // Another type of file may have taken the name since the target was opened.
@@ -180,8 +183,19 @@ impl Target {
         } else {
             rename_to_free(dir, part_name, dir, name)
         };
+        drop(change);
         renamed.map_err(|cause| self.error("name", cause))?;
         self.settle_name()
+    }
+
+    /// Returns the entity tag of a committed file; `None` for a device, or if it cannot be read.
+    pub(crate) fn etag(&self) -> Option<ETag> {
+        let is_file = matches!(
+            self.files.state,
+            TargetState::Part | TargetState::Named | TargetState::File
+        );
+        let found = is_file.then(|| fstat(&self.files.part).ok()).flatten();
+        found.as_ref().map(etag_of)
     }
 
     /// Returns true if a name in the target directory refers to the file that holds the data.

@@ -157,7 +157,8 @@ fn at_file(code: FailCode, owner: Actor) -> (Actor, u8) {
         | FailCode::Exists
         | FailCode::NotAFile
         | FailCode::Occupied
-        | FailCode::Range => (Actor::Caller, 11),
+        | FailCode::Range
+        | FailCode::Precondition => (Actor::Caller, 11),
         FailCode::Io | FailCode::NoSpace => (owner, 11),
         FailCode::Refused | FailCode::NotPermitted | FailCode::Busy => (owner, 5),
         FailCode::SourceChanged => (owner, 24),

@@ -89,7 +89,7 @@ impl Account {
     pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
         let (what, name) = match ask {
             AskKind::List { .. } | AskKind::Stat { .. } | AskKind::Facts { .. } => return,
-            AskKind::Remove { name } => ("remove", logged(name).to_string()),
+            AskKind::Remove { name, .. } => ("remove", logged(name).to_string()),
             AskKind::Rename { from, to, .. } => {
                 ("rename", logged(format_args!("{from} -> {to}")).to_string())
             }
@@ -344,6 +344,7 @@ impl Driver {
                 stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
             let done = Outcome {
                 digest: None,
+                etag: None,
                 size: stats.size,
                 tree: None,
             };

@@ -275,7 +275,10 @@ async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     let mut ended = applied.get();
     let (reply, mut answer) = oneshot::channel();
     let name = Name::new(["a"]).unwrap();
-    let ask = AskKind::Remove { name };
+    let ask = AskKind::Remove {
+        name,
+        only_if: None,
+    };
     applied.command(Command::Ask { ask, reply });
     for breach in 1..=MOST_BREACHES {
         assert!(applied.driver.closing.is_none());
@@ -496,6 +499,7 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
     let source = file::Source::open(file.path(), ReadOptions::default()).unwrap();
     let ask = AskKind::Remove {
         name: Name::new(["a"]).unwrap(),
+        only_if: None,
     };
     let ask = Ask { id: 7, ask };
     let said = [
@@ -578,6 +582,7 @@ async fn a_session_that_gives_up_tells_all_who_wait() {
     let (reply, mut answer) = oneshot::channel();
     let ask = AskKind::Remove {
         name: Name::new(["a"]).unwrap(),
+        only_if: None,
     };
     applied.command(Command::Ask { ask, reply });
     assert!(answer.try_recv().is_err());

@@ -157,8 +157,16 @@ impl Driver {
         digest: Digest,
         tree: Option<TreeReport>,
     ) {
-        self.session.committed(Committed { transfer, digest });
-        self.on_committed(transfer, digest, tree);
+        let target = self.running.get(transfer);
+        let target = target.and_then(|running| running.kind.target());
+        let etag = target.and_then(|target| target.etag());
+        let committed = Committed {
+            transfer,
+            digest,
+            etag,
+        };
+        self.session.committed(committed);
+        self.on_committed(committed, tree);
     }
 
     /// Reports a stream whose data is consumed.
@@ -174,14 +182,14 @@ impl Driver {
     }
 
     /// Handles the receiver's message that everything is durable.
-    pub(super) fn on_peer_committed(&mut self, Committed { transfer, digest }: Committed) {
+    pub(super) fn on_peer_committed(&mut self, committed: Committed) {
         let mut goes_on = false;
-        self.act(transfer, |kind, _| {
+        self.act(committed.transfer, |kind, _| {
             goes_on = kind.on_committed();
             Ok(())
         });
         if !goes_on {
-            self.on_committed(transfer, digest, None);
+            self.on_committed(committed, None);
         }
     }
 
@@ -214,7 +222,12 @@ impl Driver {
         self.session.complete(transfer, streams);
     }
 
-    fn on_committed(&mut self, transfer: TransferId, digest: Digest, tree: Option<TreeReport>) {
+    fn on_committed(&mut self, committed: Committed, tree: Option<TreeReport>) {
+        let Committed {
+            transfer,
+            digest,
+            etag,
+        } = committed;
         let size = self.session.stats(transfer).size;
         if self.account.is_none() && self.running.contains(transfer) {
             match &tree {
@@ -230,6 +243,7 @@ impl Driver {
         }
         let outcome = Outcome {
             digest: tree.is_none().then_some(digest),
+            etag,
             size: tree.as_ref().map_or(size, |tree| tree.bytes),
             tree,
         };

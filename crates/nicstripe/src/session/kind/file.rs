@@ -51,6 +51,10 @@ impl Kind for FileSource {
             mode: self.file.mode & 0o777,
             kind: None,
             data: self.file.data(),
+            object: match self.stored {
+                Some(_) => None,
+                None => self.file.object(),
+            },
         };
         let offered = match &self.stored {
             Some(Stored::Named(upload)) => at.session.put(upload.put(offer)),

@@ -219,6 +219,7 @@ fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> Offer {
         mode,
         kind: Some(kind),
         data: None,
+        object: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Objects that a program writes or reads in chunks over bounded channels.
 
-use nicstripe_proto::SourceIdentity;
+use nicstripe_proto::{SourceIdentity, message::ObjectStat};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use super::{
@@ -20,10 +20,19 @@ pub(crate) const FEED_CHUNKS: usize = 2;
 /// Item that the session passes to the reader of an object.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// The daemon has opened the file with this identity, again after a lost session. For a range,
-    /// the size is that of the range; after a lost session, of what is left.
-    Begun(SourceIdentity),
+    /// The daemon has opened the file, again after a lost session.
+    Begun(Begun),
     Chunk(ChunkBuffer),
+}
+
+/// File that the daemon has opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Begun {
+    /// Identity of the file. For a range, the size is that of the range; after a lost session, of
+    /// what is left.
+    pub(crate) found: SourceIdentity,
+    /// Metadata of the whole file; `None` if the daemon does not tell them.
+    pub(crate) object: Option<ObjectStat>,
 }
 
 /// Returns the source of an object, which takes chunks from its writer until the writer ends it.

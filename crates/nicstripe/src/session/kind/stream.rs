@@ -3,13 +3,12 @@
 
 use std::{fmt, io};
 
-use nicstripe_proto::{
-    Acceptance, ChunkSize, Offer, SourceIdentity, TransferId, message::OfferKind,
-};
+use nicstripe_proto::{Acceptance, ChunkSize, Offer, TransferId, message::OfferKind};
 use tokio::sync::mpsc;
 
 use super::{
     Download, Kind, Scope, Upload, check_batches, not_started,
+    object::Begun,
     retransmit::{ChunkSender, RETRANSMIT_CHUNKS},
     stream_offer,
 };
@@ -31,9 +30,9 @@ pub(crate) enum StreamItem {
 /// Function that starts the thread or task of a source, which sends its chunks.
 type Produce = Box<dyn FnOnce(ChunkSender, IoPool) -> io::Result<()> + Send>;
 
-/// Function that starts the thread or task of a sink, which consumes the items of the transfer. The
-/// file that the daemon has opened has this identity.
-type Consume = Box<dyn FnOnce(SourceIdentity, Incoming) -> io::Result<()> + Send>;
+/// Function that starts the thread or task of a sink, which consumes the items of the transfer of the
+/// file that the daemon has opened.
+type Consume = Box<dyn FnOnce(Begun, Incoming) -> io::Result<()> + Send>;
 
 /// Source of a stream that the peer is asked to store.
 pub(crate) struct StreamSource {
@@ -82,7 +81,7 @@ pub(crate) struct StreamSink {
     download: Download,
     /// Start of the consumer; `None` once it has started.
     consume: Option<Consume>,
-    opened: SourceIdentity,
+    opened: Begun,
     /// Channel to the consumer; `None` before the start. The reorder buffer bounds the number of
     /// chunks in it.
     items: Option<mpsc::UnboundedSender<StreamItem>>,
@@ -91,12 +90,12 @@ pub(crate) struct StreamSink {
 impl StreamSink {
     pub(super) fn new(
         download: Download,
-        consume: impl FnOnce(SourceIdentity, Incoming) -> io::Result<()> + Send + 'static,
+        consume: impl FnOnce(Begun, Incoming) -> io::Result<()> + Send + 'static,
     ) -> Self {
         Self {
             download,
             consume: Some(Box::new(consume)),
-            opened: SourceIdentity::default(),
+            opened: Begun::default(),
             items: None,
         }
     }
@@ -122,7 +121,10 @@ impl Kind for StreamSink {
 
     fn on_offered(&mut self, offer: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
         check_batches(offer, false)?;
-        self.opened = offer.source;
+        self.opened = Begun {
+            found: offer.source,
+            object: offer.object,
+        };
         if let Some(consume) = self.consume.take() {
             let (items, received) = mpsc::unbounded_channel();
             self.items = Some(items);
@@ -138,7 +140,7 @@ impl Kind for StreamSink {
     }
 
     fn size(&self) -> Option<u64> {
-        Some(self.opened.size)
+        Some(self.opened.found.size)
     }
 
     fn take(&mut self, chunk: ChunkBuffer, _at: &mut Scope<'_>) -> Result<(), Error> {

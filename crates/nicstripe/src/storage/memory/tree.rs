@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, io, ops::Bound, sync::Arc, time::SystemTime};
 
-use nicstripe_proto::{FailCode, Name};
+use nicstripe_proto::{ETag, FailCode, Name};
 
 use super::blocks::Blocks;
 use crate::{
-    file::FileError,
-    storage::backend::{Kind, Listed, Stat},
+    file::{FileError, FileIdentity, check_tag},
+    storage::backend::{Kind, Listed, Replace, Stat},
 };
 
 /// Immutable content of a file, shared with its readers. A changed file gets a new one.
@@ -21,6 +21,14 @@ pub(super) struct Content {
 }
 
 impl Content {
+    pub(super) fn identity(&self) -> FileIdentity {
+        FileIdentity {
+            size: self.size,
+            modified: self.modified,
+            version: self.version,
+        }
+    }
+
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.size) {
@@ -59,7 +67,7 @@ impl Default for Dir {
 impl Node {
     fn stat(&self) -> Stat {
         match self {
-            Self::File(content) => Stat::new(Kind::File, content.size, content.modified),
+            Self::File(content) => Stat::of_file(&content.identity()),
             Self::Dir(dir) => Stat::new(Kind::Dir, 0, dir.modified),
         }
     }
@@ -76,23 +84,34 @@ impl Tree {
 
     /// Returns an error if a file cannot be created with this name: it exists and must not be
     /// replaced, is a directory, or its directory does not exist.
-    pub(super) fn check_free(&self, name: &Name, replace: bool) -> Result<(), FileError> {
+    pub(super) fn check_free(&self, name: &Name, replace: Replace) -> Result<(), FileError> {
         match self.find(name) {
             Some(Node::Dir(_)) => Err(not_a_file("replace", name).with_code(FailCode::Occupied)),
-            Some(Node::File(_)) if !replace => Err(exists("replace", name)),
-            Some(Node::File(_)) => Ok(()),
-            None => self
-                .parent(name)
-                .map(drop)
-                .ok_or_else(|| missing("open the directory of", name)),
+            Some(Node::File(content)) => replace.check(name, Some(content.identity())),
+            None if self.parent(name).is_none() => Err(missing("open the directory of", name)),
+            None => replace.check(name, None),
         }
+    }
+
+    /// Checks that a name is a file with this tag.
+    pub(super) fn check_tag(
+        &self,
+        operation: &'static str,
+        name: &Name,
+        tag: ETag,
+    ) -> Result<(), FileError> {
+        let found = match self.find(name) {
+            Some(Node::File(content)) => Some(content.identity().etag()),
+            Some(Node::Dir(_)) | None => None,
+        };
+        check_tag(found, tag, operation, name)
     }
 
     pub(super) fn put(
         &mut self,
         name: &Name,
         content: Content,
-        replace: bool,
+        replace: Replace,
     ) -> Result<(), FileError> {
         self.check_free(name, replace)?;
         let parent = self
@@ -166,7 +185,13 @@ impl Tree {
         if from == to {
             return Ok(());
         }
-        self.check_free(to, replace && !is_dir)?;
+        self.check_free(
+            to,
+            match replace && !is_dir {
+                true => Replace::Always,
+                false => Replace::Never,
+            },
+        )?;
         let is_beneath = to
             .components()
             .zip(from.components())

@@ -436,6 +436,8 @@ impl Files {
             force: replace,
             delta: replace && options.delta,
             in_place: replace && options.in_place,
+            // A tag is that of one file.
+            only_if: None,
             ..options
         };
         let peer_key = self.context.request.peer_key;

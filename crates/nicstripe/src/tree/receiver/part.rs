@@ -15,7 +15,9 @@ use rustix::{
 };
 
 use super::dirs::TreeDir;
-use crate::file::{Attributes, Inode, inode_of, no_new_files, open_entry, rename_to_free};
+use crate::file::{
+    Attributes, Inode, NameChange, inode_of, no_new_files, open_entry, rename_to_free,
+};
 
 /// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl Part {
         if !self.is_there(&dir) {
             return Err(taken());
         }
+        let _change = NameChange::any(&dir)?;
         if self.replace {
             Ok(renameat(&dir, &self.hidden, &dir, &self.name)?)
         } else {

@@ -21,7 +21,10 @@ use rustix::{
 
 use super::{context::Context, leaf::Leaf};
 use crate::{
-    file::{Attributes, FileError, Inode, inode_of, open_entry, remove_earlier, rename_to_free},
+    file::{
+        Attributes, FileError, Inode, NameChange, inode_of, open_entry, remove_earlier,
+        rename_to_free,
+    },
     tree::metadata::node_of,
 };
 
@@ -188,6 +191,7 @@ pub(super) fn put_in_place(
         made => made?,
     }
     let rename = || {
+        let _change = NameChange::any(dir)?;
         if replace {
             Ok(renameat(dir, hidden, dir, name)?)
         } else {

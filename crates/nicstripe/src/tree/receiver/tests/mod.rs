@@ -456,6 +456,7 @@ fn offer(size: u64) -> Offer {
         mode: 0o600,
         kind: None,
         data: None,
+        object: None,
     }
 }
 
