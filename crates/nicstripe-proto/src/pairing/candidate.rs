@@ -153,23 +153,23 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
 }
 
 /// Returns the candidate of a connection that was `meant` for another interface of the peer, but
-/// arrives at the interface `arrived`. Its remote address belongs to another interface: a machine
+/// arrives at the interface of this index. Its remote address belongs to another interface: a machine
 /// answers ARP requests for each of its addresses at any interface.
 ///
 /// Returns `None` if one of the two interfaces may not be used, or if an end no longer has its
 /// address.
 pub(super) fn diverted(
     meant: &Candidate,
-    arrived: &str,
+    arrived: u32,
     local: &[PeerInterface],
     remote: &[PeerInterface],
 ) -> Option<Candidate> {
     let mut ours = local.iter();
-    let ours = ours.find(|own| own.candidate && own.name == meant.local.interface)?;
+    let ours = ours.find(|own| own.candidate && own.index == meant.local.index)?;
     // One that was idle when the peer told of it is not any more.
     let mut theirs = remote.iter();
     let is_usable = |own: &PeerInterface| own.candidate || own.idle.is_some();
-    let theirs = theirs.find(|own| is_usable(own) && own.name == arrived)?;
+    let theirs = theirs.find(|own| is_usable(own) && own.index == arrived)?;
     let (our_address, their_address) = (meant.local.address, meant.remote.address);
     let has_both =
         has_address(std::slice::from_ref(ours), our_address) && has_address(remote, their_address);

@@ -84,7 +84,8 @@ impl Pairing {
         let (local, remote) = (sensible(local), sensible(remote));
         let mut candidates = candidates(&local, &remote);
         self.diverted.retain(|_, old| {
-            match diverted(old, &old.remote.interface, &local, &remote) {
+            // An interface keeps its index when it is renamed.
+            match diverted(old, old.remote.index, &local, &remote) {
                 Some(new) => {
                     *old = new;
                     true
@@ -126,7 +127,6 @@ impl Pairing {
             lost.into_iter()
                 .filter_map(|id| self.in_use.remove_entry(&id)),
         );
-        // An interface keeps its index when it is renamed.
         let follow = |side: &[PeerInterface], end: &mut PathEnd| {
             let mut side = side.iter();
             let now = side.find(|interface| interface.index == end.index);
@@ -280,9 +280,12 @@ impl Pairing {
     }
 
     fn add_diverted(&mut self, id: CandidateId, arrived: &str) {
+        let mut theirs = self.remote.iter();
+        let arrived = theirs.find(|own| own.name == arrived);
         let actual = self
             .candidate(id)
-            .and_then(|meant| diverted(meant, arrived, &self.local, &self.remote));
+            .zip(arrived)
+            .and_then(|(meant, own)| diverted(meant, own.index, &self.local, &self.remote));
         // A candidate that exists already keeps its state. Otherwise a peer that answers now here,
         // now there would be connected for ever.
         let Some(actual) = actual.filter(|actual| self.candidate(actual.id()).is_none()) else {
