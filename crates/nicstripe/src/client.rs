@@ -1,5 +1,6 @@
 //! Client: connects to a daemon, keeps a session with it, and copies files over it.
 
+mod at_daemon;
 pub(crate) mod blocking;
 mod builder;
 mod carried;
@@ -22,11 +23,12 @@ mod turns;
 mod writer;
 
 pub use self::{
+    at_daemon::NotRemoved,
     builder::ClientBuilder,
     handle::{Client, ConnectedPeer},
     listener::Listener,
-    objects::{Content, Entries, Entry, Kind, OpenOptions, Stat},
-    reader::ObjectReader,
+    objects::{Content, Entries, Entry, Kind, Stat},
+    reader::{ObjectReader, OpenOptions},
     transfer::Transfer,
     writer::ObjectWriter,
 };

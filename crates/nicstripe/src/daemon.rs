@@ -10,6 +10,7 @@
 mod bench;
 mod builder;
 mod connections;
+mod copies;
 mod exec;
 mod executor;
 mod facts;
@@ -35,6 +36,7 @@ mod shared;
 mod trees;
 mod trusted;
 mod tunnels;
+mod walks;
 mod watch;
 
 pub use self::{

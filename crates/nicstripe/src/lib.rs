@@ -339,7 +339,7 @@ pub mod routes {
 pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{
-        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Kind, Listener,
+        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Kind, Listener, NotRemoved,
         ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod at_daemon;
 mod bench;
 mod blocking;
 mod copy;

@@ -10,9 +10,9 @@ use crate::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
         BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
         EntryRef, Exec, Expect, Expected, Fail, FailCode, Get, GetTree, Holes, Interfaces, Keep,
-        Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
-        PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport,
-        TreeBody, TreeSource, Values, WalkRules, Window, Word,
+        Message, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels,
+        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady,
+        StreamReport, TreeBody, TreeSource, Values, WalkRules, Window, Word,
     },
     name::Name,
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
@@ -227,7 +227,7 @@ impl Tape<'_> {
         } else {
             self.byte().into()
         };
-        let ask = match self.below(6) {
+        let ask = match self.below(9) {
             0 => AskKind::List {
                 dir: None,
                 after: self.is().then(|| vec![b'a' + self.byte() % 4]),
@@ -245,6 +245,21 @@ impl Tape<'_> {
                 only_if: None,
             },
             4 => AskKind::MakeDir { name: name() },
+            5 => AskKind::Copy {
+                from: name(),
+                to: name(),
+                replace: self.is(),
+                only_if: None,
+                offset: self.number(),
+            },
+            6 => AskKind::Walk {
+                dir: None,
+                after: self.is().then(|| vec![b'a' + self.byte() % 4]),
+                most: self.number() as u32,
+            },
+            7 => AskKind::RemoveMany {
+                names: (0..self.below(4)).map(|_| name()).collect(),
+            },
             _ => AskKind::Facts {
                 offset: self.number() as u32,
             },
@@ -259,7 +274,7 @@ impl Tape<'_> {
             mtime: Timestamp::default(),
             etag: None,
         };
-        match self.below(5) {
+        match self.below(8) {
             0 => {
                 let names: [&[u8]; 6] = [b"a", b"b", b"c", b"..", b"d/e", b""];
                 let entry = |tape: &mut Self| ObjectEntry {
@@ -273,6 +288,30 @@ impl Tape<'_> {
             }
             1 => AnswerKind::Stat { stat },
             2 => AnswerKind::Done,
+            4 => AnswerKind::Copied {
+                upto: self.number(),
+                copy: self.is().then_some(stat),
+            },
+            5 => {
+                let names: [&[u8]; 4] = [b"a", b"a/b", b"c/..", b"d"];
+                let entry = |tape: &mut Self| ObjectEntry {
+                    name: names[tape.below(4) as usize].to_vec(),
+                    stat,
+                };
+                AnswerKind::Walked {
+                    entries: (0..self.below(4)).map(|_| entry(self)).collect(),
+                    more: self.is(),
+                }
+            }
+            6 => AnswerKind::Removed {
+                failed: (0..self.below(3))
+                    .map(|_| NotRemoved {
+                        index: self.below(4) as u32,
+                        code: FailCode::Io,
+                        text: String::new(),
+                    })
+                    .collect(),
+            },
             3 => AnswerKind::Facts {
                 part: vec![b'{'; self.below(3) as usize],
                 more: self.is(),

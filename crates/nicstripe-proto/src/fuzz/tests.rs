@@ -656,6 +656,57 @@ fn every_message() -> Vec<(&'static str, Message)> {
         ("ask-make-dir", ask(AskKind::MakeDir { name: name("a/b") })),
         ("ask-facts", ask(AskKind::Facts { offset: 0 })),
         (
+            "ask-copy",
+            ask(AskKind::Copy {
+                from: name("a"),
+                to: name("b/c"),
+                replace: true,
+                only_if: Some(tag()),
+                offset: 1 << 30,
+            }),
+        ),
+        (
+            "ask-walk",
+            ask(AskKind::Walk {
+                dir: Some(name("a")),
+                after: Some(b"b/c".to_vec()),
+                most: 4096,
+            }),
+        ),
+        (
+            "ask-remove-many",
+            ask(AskKind::RemoveMany {
+                names: vec![name("a"), name("b/c")],
+            }),
+        ),
+        (
+            "answer-copied",
+            answer(AnswerKind::Copied {
+                upto: 1 << 30,
+                copy: Some(stat),
+            }),
+        ),
+        (
+            "answer-walked",
+            answer(AnswerKind::Walked {
+                entries: vec![ObjectEntry {
+                    name: b"a/b".to_vec(),
+                    stat,
+                }],
+                more: true,
+            }),
+        ),
+        (
+            "answer-removed",
+            answer(AnswerKind::Removed {
+                failed: vec![NotRemoved {
+                    index: 1,
+                    code: FailCode::NotFound,
+                    text: "it is not there".into(),
+                }],
+            }),
+        ),
+        (
             "answer-entries",
             answer(AnswerKind::Entries {
                 entries: vec![

@@ -9,7 +9,10 @@ use super::{error::PathError, event::Event, state::Session};
 use crate::{
     failure::{FailCode, MAX_TEXT, truncate},
     id::Role,
-    wire::message::{Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, Message},
+    wire::message::{
+        Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, MOST_REASON, MOST_REMOVED,
+        Message,
+    },
 };
 
 impl Session {
@@ -30,8 +33,12 @@ impl Session {
     /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. Has no effect unless
     /// a request with the answer's ID is unanswered.
     pub fn answer(&mut self, mut answer: Answer) {
-        if let AnswerKind::Failed { text, .. } = &mut answer.answer {
-            truncate(text, MAX_TEXT);
+        match &mut answer.answer {
+            AnswerKind::Failed { text, .. } => truncate(text, MAX_TEXT),
+            AnswerKind::Removed { failed } => failed
+                .iter_mut()
+                .for_each(|one| truncate(&mut one.text, MOST_REASON)),
+            _ => {}
         }
         if self.role == Role::Daemon && self.asks.remove(&answer.id).is_some() {
             self.send(&Message::Answer(answer));
@@ -48,19 +55,22 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns [`PathError::Ask`] if the request's ID is in use or too many requests are
-    /// unanswered.
+    /// Returns [`PathError::Ask`] if the request's ID is in use, too many requests are unanswered, or
+    /// it has too many names.
     pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
         if self.role == Role::Client {
             return Err(PathError::Unexpected("a client's request"));
         }
-        if let AskKind::List { most, .. } = &mut ask.ask {
+        if let AskKind::List { most, .. } | AskKind::Walk { most, .. } = &mut ask.ask {
             *most = (*most).clamp(1, MOST_ENTRIES);
         }
         let is_full = self.asks.len() >= MOST_ASKS;
+        let is_long =
+            matches!(&ask.ask, AskKind::RemoveMany { names } if names.len() > MOST_REMOVED);
         let what = match self.asks.entry(ask.id) {
             Entry::Occupied(_) => "twice",
             Entry::Vacant(_) if is_full => "while too many requests are open",
+            Entry::Vacant(_) if is_long => "for more names than may be removed at once",
             Entry::Vacant(entry) => {
                 entry.insert(ask.ask.clone());
                 self.events.push_back(Event::Asked(ask));

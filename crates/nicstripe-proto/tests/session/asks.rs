@@ -4,8 +4,8 @@ use nicstripe_proto::{
     Event, FailCode, Message, Name, PathError, Role,
     journal::Timestamp,
     message::{
-        Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind,
-        ObjectStat,
+        Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, MOST_REASON, NotRemoved,
+        ObjectEntry, ObjectKind, ObjectStat,
     },
 };
 
@@ -111,6 +111,92 @@ fn a_list_is_asked_for_within_bounds_whatever_is_said() {
     }
 }
 
+fn copy(offset: u64) -> AskKind {
+    AskKind::Copy {
+        from: name("a"),
+        to: name("b"),
+        replace: false,
+        only_if: None,
+        offset,
+    }
+}
+
+fn copied(upto: u64) -> AnswerKind {
+    AnswerKind::Copied { upto, copy: None }
+}
+
+fn walk(after: Option<&[u8]>, most: u32) -> AskKind {
+    AskKind::Walk {
+        dir: None,
+        after: after.map(<[u8]>::to_vec),
+        most,
+    }
+}
+
+/// Returns a page of a walk; names that end with a slash are directories.
+fn walked(names: &[&str], more: bool) -> AnswerKind {
+    let entry = |name: &&str| {
+        let (kind, name) = match name.strip_suffix('/') {
+            Some(name) => (ObjectKind::Dir, name),
+            None => (ObjectKind::File, *name),
+        };
+        ObjectEntry {
+            name: name.as_bytes().to_vec(),
+            stat: ObjectStat { kind, ..stat(1) },
+        }
+    };
+    AnswerKind::Walked {
+        entries: names.iter().map(entry).collect(),
+        more,
+    }
+}
+
+fn remove_many() -> AskKind {
+    AskKind::RemoveMany {
+        names: vec![name("a"), name("b")],
+    }
+}
+
+fn removed(failed: &[u32], text: &str) -> AnswerKind {
+    let failed = failed.iter().map(|index| NotRemoved {
+        index: *index,
+        code: FailCode::Io,
+        text: text.into(),
+    });
+    AnswerKind::Removed {
+        failed: failed.collect(),
+    }
+}
+
+#[test]
+fn answers_about_many_objects_reach_whoever_asked() {
+    let right = [
+        (copy(5), copied(6)),
+        (
+            copy(5),
+            AnswerKind::Copied {
+                upto: 5,
+                copy: Some(stat(5)),
+            },
+        ),
+        (walk(None, 9), walked(&["a-b", "a/", "a/b", "a0"], true)),
+        (walk(Some(b"a/"), 9), walked(&["a/b"], false)),
+        (walk(None, 9), walked(&[], false)),
+        (remove_many(), removed(&[], "")),
+        (remove_many(), removed(&[0, 1], "it is there")),
+    ];
+    for (asked, said) in right {
+        let mut client = Victim::new(Role::Client);
+        assert!(client.session.ask(Ask { id: 3, ask: asked }));
+        client.say(answer(3, said.clone())).unwrap();
+        let told = client.events().pop();
+        assert!(
+            matches!(&told, Some(Event::Answered(answer)) if answer.answer == said),
+            "{told:?}"
+        );
+    }
+}
+
 #[test]
 fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
     let long = vec![b'a'; 256];
@@ -137,6 +223,23 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
             stat,
         ),
         (AskKind::MakeDir { name: a.clone() }, entries(&[], false)),
+        (copy(5), copied(5)),
+        (copy(5), copied(4)),
+        (walk(None, 9), entries(&[], false)),
+        (walk(None, 9), walked(&["b", "a"], false)),
+        (walk(None, 9), walked(&["a/b", "a-b"], false)),
+        (walk(None, 9), walked(&["a/", "a/"], false)),
+        (walk(None, 9), walked(&["a/../b"], false)),
+        (walk(None, 9), walked(&["/a"], false)),
+        (walk(None, 9), walked(&["a//b"], false)),
+        (walk(None, 9), walked(&[], true)),
+        (walk(None, 1), walked(&["a", "b"], false)),
+        (walk(Some(b"a/"), 9), walked(&["a/"], false)),
+        (remove_many(), AnswerKind::Done),
+        (remove_many(), removed(&[2], "")),
+        (remove_many(), removed(&[1, 0], "")),
+        (remove_many(), removed(&[0, 0], "")),
+        (remove_many(), removed(&[0], &"x".repeat(MOST_REASON + 1))),
         (
             AskKind::Remove {
                 name: a,

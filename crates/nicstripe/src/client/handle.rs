@@ -55,9 +55,10 @@ pub struct ConnectedPeer {
 /// | [`connect`](ClientBuilder::connect) | while it is full or accepts too slowly | |
 /// | `put`, `get`, `put_tree`, `get_tree` | yes | yes; resumes |
 /// | `write`, `make_dir`, `read`, reads of an [`ObjectReader`](crate::ObjectReader) | yes | yes |
-/// | `stat`, `list`, `entries`, `open` | yes | yes |
+/// | `stat`, `list`, `entries`, `walk`, `open` | yes | yes |
+/// | `copy` | yes | yes; begins again |
 /// | `put_pipe`, `get_pipe`, `create` | yes, before the first byte | no: bytes that have passed are gone |
-/// | `remove`, `rename` | yes | no: may have been carried out |
+/// | `remove`, `remove_many`, `rename` | yes | no: may have been carried out |
 /// | `exec`, `dial`, `listen`, `facts`, `bench` | yes | no |
 /// | `peer`, `root`, `links` | yes | |
 #[derive(Clone)]

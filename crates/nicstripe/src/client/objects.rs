@@ -5,13 +5,13 @@ use std::{collections::VecDeque, ops::Range};
 
 use nicstripe_proto::{
     ChunkSize, ETag, FailCode, Name, SourceIdentity,
-    message::{AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES},
+    message::{AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES, ObjectEntry, walk_key},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     handle::Client,
-    reader::{FIRST_PART, ObjectReader},
+    reader::{FIRST_PART, ObjectReader, OpenOptions, get_range},
     reconnects::Reconnects,
     request::{ObjectDownload, Once, download_of},
     transfer::Transfer,
@@ -19,10 +19,8 @@ use super::{
 };
 pub use crate::storage::{Kind, Stat};
 use crate::{
-    file::{
-        FileError,
-        options::{CopyOptions, RenameOptions},
-    },
+    file::options::{CopyOptions, RenameOptions},
+    links::establish::LinkedSession,
     report::{Report, error::Error},
     session::{
         Command,
@@ -32,17 +30,6 @@ use crate::{
         },
     },
 };
-
-/// Part of a file to read, and the content that it must be of. The default is a whole file of any
-/// content.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OpenOptions {
-    /// Range in bytes, truncated to the file; `None` for the whole file.
-    pub range: Option<Range<u64>>,
-    /// Entity tag that the file must have. Otherwise the call fails with
-    /// [`FailCode::Precondition`](crate::FailCode::Precondition).
-    pub only_if: Option<ETag>,
-}
 
 /// Content of a file or of a range of it, with the metadata of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +45,8 @@ pub struct Content {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Name of the entry within its directory, one component.
+    /// Name of the entry within the directory that is listed: one component, or several of a
+    /// [walk](Client::walk).
     pub name: Name,
     /// Kind, size, modification time and entity tag of the entry.
     pub stat: Stat,
@@ -109,10 +97,38 @@ impl Client {
         Entries {
             client: self.clone(),
             dir,
+            is_deep: false,
             page: VecDeque::new(),
             after: None,
             is_complete: false,
             left: MOST_NAMES,
+        }
+    }
+
+    /// Returns the entries of a directory (`None`: the daemon's root) and of all directories below it,
+    /// one by one, with names relative to it. Sorted by the bytes of the names with a `/` between
+    /// components and behind directories: a directory comes before what is in it, and files have the
+    /// order of their keys in an object store. Follows no symbolic links.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let mut entries = client.walk(None);
+    /// let mut bytes = 0;
+    /// while let Some(entry) = entries.next().await? {
+    ///     bytes += if entry.stat.kind == nicstripe::Kind::File { entry.stat.size } else { 0 };
+    /// }
+    /// println!("{bytes} bytes in all files");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Its first entry is an error if the daemon does not support it ([`Error::Unsupported`]).
+    pub fn walk(&self, dir: Option<Name>) -> Entries {
+        Entries {
+            is_deep: true,
+            ..self.entries(dir)
         }
     }
 
@@ -224,13 +240,9 @@ impl Client {
         options: RenameOptions,
     ) -> Result<(), Error> {
         let RenameOptions {
-            replace,
-            parents,
-            only_if,
+            replace, only_if, ..
         } = options;
-        if let Some(dir) = to.parent().filter(|_| parents) {
-            self.make_dir(&dir).await?;
-        }
+        self.make_parents(to, options).await?;
         let ask = AskKind::Rename {
             from: from.clone(),
             to: to.clone(),
@@ -238,6 +250,17 @@ impl Client {
             only_if,
         };
         self.change(ask, only_if).await
+    }
+
+    pub(super) async fn make_parents(
+        &self,
+        to: &Name,
+        options: RenameOptions,
+    ) -> Result<(), Error> {
+        match to.parent().filter(|_| options.parents) {
+            Some(dir) => self.make_dir(&dir).await,
+            None => Ok(()),
+        }
     }
 
     /// Creates a directory and its missing parents. Succeeds if the directory exists.
@@ -582,11 +605,12 @@ impl Client {
         }
     }
 
-    /// Returns an error if the daemon does not support a feature.
-    pub(super) async fn require(&self, feature: Feature) -> Result<(), Error> {
+    /// Returns the session with the daemon, which must support a feature.
+    pub(super) async fn session_with(&self, feature: Feature) -> Result<LinkedSession, Error> {
         let events = self.inner.settings.session.events.as_ref();
         let session = self.inner.session_of(None, events).await?;
-        session.peer.require(feature, self.host())
+        session.peer.require(feature, self.host())?;
+        Ok(session)
     }
 
     async fn try_to_ask(
@@ -595,10 +619,18 @@ impl Client {
         ask: AskKind,
         is_sent: &mut bool,
     ) -> Result<AnswerKind, Error> {
+        let session = self.session_with(feature).await?;
+        self.ask_on(&session, ask, is_sent).await
+    }
+
+    /// Sends a request in a session and waits for the answer.
+    pub(super) async fn ask_on(
+        &self,
+        session: &LinkedSession,
+        ask: AskKind,
+        is_sent: &mut bool,
+    ) -> Result<AnswerKind, Error> {
         let ended = || Error::ended(self.host(), "without an answer");
-        let events = self.inner.settings.session.events.as_ref();
-        let session = self.inner.session_of(None, events).await?;
-        session.peer.require(feature, self.host())?;
         let (reply, answer) = oneshot::channel();
         *is_sent = session.handle.command(Command::Ask { ask, reply }).await;
         match *is_sent {
@@ -619,22 +651,15 @@ impl Client {
     }
 }
 
-/// Returns the range as it is requested.
-pub(super) fn get_range(name: &Name, range: Range<u64>) -> Result<GetRange, Error> {
-    let len = range.end.checked_sub(range.start).ok_or_else(|| {
-        let why = format!("requested range {range:?} ends before it begins");
-        FileError::refused("read", name, why).with_code(FailCode::Range)
-    })?;
-    Ok(GetRange {
-        offset: range.start,
-        len,
-    })
-}
-
 /// Returns true if a request may be sent again although the daemon may have carried it out.
 fn is_repeatable(ask: &AskKind) -> bool {
     match ask {
-        AskKind::List { .. } | AskKind::Stat { .. } | AskKind::MakeDir { .. } => true,
+        AskKind::List { .. }
+        | AskKind::Walk { .. }
+        | AskKind::Stat { .. }
+        | AskKind::MakeDir { .. } => true,
+        // A copy has parts, which are those of one session.
+        AskKind::Copy { .. } | AskKind::RemoveMany { .. } => false,
         // Parts of facts belong together, and are those of one session.
         AskKind::Remove { .. } | AskKind::Rename { .. } | AskKind::Facts { .. } => false,
     }
@@ -650,11 +675,13 @@ enum Part<'a> {
 /// Maximum bytes that a read into memory allocates in advance; the buffer grows as data arrives.
 const MOST_RESERVED: u64 = 64 << 20;
 
-/// Listing of a directory, entry by entry; see [`Client::entries`].
+/// Listing of a directory, entry by entry; see [`Client::entries`] and [`Client::walk`].
 #[derive(Debug)]
 pub struct Entries {
     client: Client,
     dir: Option<Name>,
+    /// True for the directories below, too.
+    is_deep: bool,
     page: VecDeque<Entry>,
     after: Option<Vec<u8>>,
     is_complete: bool,
@@ -667,6 +694,23 @@ impl Entries {
     /// name entries without an end.
     pub fn at_most(mut self, names: u64) -> Self {
         self.left = names;
+        self
+    }
+
+    /// Begins behind a name, which need not exist: with the first one that is greater, in the order of
+    /// the entries.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let since = nicstripe::Name::parse(b"2026-11-01")?;
+    /// let mut entries = client.entries(None).after(&since);
+    /// println!("{:?}", entries.next().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn after(mut self, name: &Name) -> Self {
+        let components: Vec<&[u8]> = name.components().collect();
+        self.after = Some(components.join(&b'/'));
         self
     }
 
@@ -687,14 +731,7 @@ impl Entries {
     /// As for [`Client::list`]; a repeated call continues at the same place.
     pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
         while self.page.is_empty() && !self.is_complete {
-            let ask = AskKind::List {
-                dir: self.dir.clone(),
-                after: self.after.clone(),
-                most: MOST_ENTRIES,
-            };
-            let AnswerKind::Entries { entries, more } = self.client.ask(ask).await? else {
-                return Err(self.client.nonsense());
-            };
+            let (entries, more) = self.next_page().await?;
             self.is_complete = !more;
             let count = entries.len() as u64;
             let left = self.left.checked_sub(count);
@@ -703,16 +740,33 @@ impl Entries {
                 return Err(self.endless("has no names in a page, and more of them"));
             }
             if let Some(last) = entries.last() {
-                self.after = Some(last.name.clone());
+                self.after = Some(match self.is_deep {
+                    true => walk_key(&last.name, last.stat.kind),
+                    false => last.name.clone(),
+                });
             }
             for entry in entries {
                 self.page.push_back(Entry {
-                    name: Name::new([entry.name])?,
+                    name: Name::new(entry.name.split(|byte| *byte == b'/'))?,
                     stat: Stat::of_wire(entry.stat),
                 });
             }
         }
         Ok(self.page.pop_front())
+    }
+
+    async fn next_page(&self) -> Result<(Vec<ObjectEntry>, bool), Error> {
+        let (dir, after, most) = (self.dir.clone(), self.after.clone(), MOST_ENTRIES);
+        let (feature, ask) = match self.is_deep {
+            true => (Feature::Objects, AskKind::Walk { dir, after, most }),
+            false => (Feature::Names, AskKind::List { dir, after, most }),
+        };
+        match self.client.ask_for(feature, ask).await? {
+            AnswerKind::Entries { entries, more } | AnswerKind::Walked { entries, more } => {
+                Ok((entries, more))
+            }
+            _ => Err(self.client.nonsense()),
+        }
     }
 
     fn endless(&self, why: &str) -> Error {

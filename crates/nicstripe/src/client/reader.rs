@@ -3,12 +3,13 @@
 use std::{
     future::poll_fn,
     io::{self, SeekFrom},
+    ops::Range,
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
 use nicstripe_proto::{
-    Name, SourceIdentity,
+    ETag, FailCode, Name, SourceIdentity,
     message::{Feature, GetRange},
 };
 use tokio::{
@@ -16,17 +17,24 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{
-    handle::Client,
-    objects::{OpenOptions, get_range},
-    transfer::Transfer,
-};
+use super::{handle::Client, transfer::Transfer};
 use crate::{
-    file::{ChunkBuffer, check_tag},
+    file::{ChunkBuffer, FileError, check_tag},
     report::error::Error,
     session::kind::object::{Begun, Read},
     storage::Stat,
 };
+
+/// Part of a file to read, and the content that it must be of. The default is a whole file of any
+/// content.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Range in bytes, truncated to the file; `None` for the whole file.
+    pub range: Option<Range<u64>>,
+    /// Entity tag that the file must have. Otherwise the call fails with
+    /// [`FailCode::Precondition`](crate::FailCode::Precondition).
+    pub only_if: Option<ETag>,
+}
 
 /// Open file at the daemon; see [`Client::open`].
 ///
@@ -82,6 +90,18 @@ impl ReadChunk {
     }
 }
 
+/// Returns the range as it is requested.
+pub(super) fn get_range(name: &Name, range: Range<u64>) -> Result<GetRange, Error> {
+    let len = range.end.checked_sub(range.start).ok_or_else(|| {
+        let why = format!("requested range {range:?} ends before it begins");
+        FileError::refused("read", name, why).with_code(FailCode::Range)
+    })?;
+    Ok(GetRange {
+        offset: range.start,
+        len,
+    })
+}
+
 /// Bytes fetched at a new position, before the access is known to be sequential: about 8 ms at 1
 /// Gbit/s.
 pub(super) const FIRST_PART: u64 = 1 << 20;
@@ -112,7 +132,7 @@ impl ObjectReader {
     ) -> Result<Self, Error> {
         let OpenOptions { range, only_if } = options;
         if only_if.is_some() {
-            client.require(Feature::Tags).await?;
+            client.session_with(Feature::Tags).await?;
         }
         let range = range.map(|range| get_range(&name, range)).transpose()?;
         let (transfer, mut chunks) = client.fetch(name.clone(), range);

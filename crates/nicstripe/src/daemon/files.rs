@@ -96,7 +96,7 @@ impl ServedPeer {
         Ok(leases)
     }
 
-    fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
+    pub(super) fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
         let name = match &put.into {
             Some(own) if self.served.is_directory(&put.name) => put
                 .name

@@ -11,14 +11,18 @@ use std::{
 use nicstripe_proto::{
     ETag, Name,
     journal::Timestamp,
-    message::{MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat, are_listed},
+    message::{
+        AnswerKind, MOST_ANSWER, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, are_listed,
+    },
 };
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, fstat, renameat, unlinkat};
 
 use super::{
+    copies::{Copies, Copy, CopyRequest},
     listings::{Listings, MOST_NAMES},
     served_peer::{ServedPeer, failed, only_appends},
+    walks::Walks,
 };
 use crate::{
     file::{FileError, NameChange, Root, etag_of, rename_to_free, stat_entry, sync_names},
@@ -32,6 +36,9 @@ pub(super) struct Objects {
     peer: Arc<ServedPeer>,
     /// Cache of the session's partly listed directories.
     listings: Mutex<Listings>,
+    /// Cache of the session's partly sent walks.
+    walks: Mutex<Walks>,
+    copies: Mutex<Copies>,
 }
 
 impl Objects {
@@ -39,6 +46,8 @@ impl Objects {
         Self {
             peer: peer.clone(),
             listings: Mutex::default(),
+            walks: Mutex::default(),
+            copies: Mutex::default(),
         }
     }
 
@@ -88,6 +97,85 @@ impl Objects {
         }
     }
 
+    /// Returns at most `most` entries below a directory (`None`: the root), from behind the key
+    /// `after` on; and true if more follow.
+    pub(super) fn walk(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+        let peer = self.permitted()?;
+        let mut walk = self.walks.lock().take(dir, after)?;
+        let mut page = Page {
+            most,
+            ..Page::default()
+        };
+        let more = walk.fill(&mut page, &peer.served)?;
+        // Read again for the next page if the peer's share of memory is used up.
+        if more && let Some(lease) = peer.memory().try_lease(walk.memory()) {
+            self.walks.lock().keep(walk, lease);
+        }
+        Ok((page.entries, more))
+    }
+
+    /// Copies the next part of a file, from `offset` on.
+    pub(super) fn copy(
+        &self,
+        request: CopyRequest<'_>,
+        offset: u64,
+    ) -> Result<AnswerKind, FileError> {
+        let peer = self.permitted()?;
+        let mut copy = match offset {
+            0 => Copy::begin(peer, request)?,
+            _ => self.copies.lock().take(request, offset)?,
+        };
+        if !copy.go_on()? {
+            let progress = copy.progress();
+            self.copies.lock().keep(copy);
+            return Ok(progress);
+        }
+        let etag = copy.commit()?;
+        let stat = self.stat(request.to)?;
+        Ok(AnswerKind::Copied {
+            upto: stat.size,
+            copy: Some(ObjectStat { etag, ..stat }),
+        })
+    }
+
+    /// Removes files and empty directories, durably. Returns the errors of those that remain.
+    pub(super) fn remove_many(&self, names: &[Name]) -> Vec<NotRemoved> {
+        let mut changed: Vec<(OwnedFd, &Name, u32)> = Vec::new();
+        let mut failed = Vec::new();
+        let mut fail = |index: u32, error: &FileError| {
+            let (code, text) = (error.code, error.one_line());
+            failed.push(NotRemoved { index, code, text });
+        };
+        for (index, name) in (0..).zip(names) {
+            match self.unlink(name, None) {
+                Ok(Some(parent)) => changed.push((parent, name, index)),
+                Ok(None) => {}
+                Err(error) => fail(index, &error),
+            }
+        }
+        // One sync a directory.
+        let inode = |dir: &OwnedFd| fstat(dir).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+        let mut synced_last = None;
+        changed.sort_by_key(|(dir, ..)| inode(dir));
+        for (dir, name, index) in &changed {
+            let this = inode(dir);
+            if this.is_some() && this == synced_last {
+                continue;
+            }
+            match synced(dir, name) {
+                Ok(()) => synced_last = this,
+                Err(error) => fail(*index, &error),
+            }
+        }
+        failed.sort_by_key(|one| one.index);
+        failed
+    }
+
     /// Returns the kind, size and modification time of a name. Does not follow a symlink at the
     /// last component.
     pub(super) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
@@ -102,6 +190,15 @@ impl Objects {
 
     /// Removes a file or an empty directory, durably.
     pub(super) fn remove(&self, name: &Name, only_if: Option<ETag>) -> Result<(), FileError> {
+        match self.unlink(name, only_if)? {
+            Some(parent) => synced(&parent, name),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a file or an empty directory. Returns its directory, which the caller must sync; `None`
+    /// if a storage has removed it durably.
+    fn unlink(&self, name: &Name, only_if: Option<ETag>) -> Result<Option<OwnedFd>, FileError> {
         let peer = self.permitted()?;
         peer.check_writable(name)?;
         let root = match &peer.served {
@@ -109,10 +206,11 @@ impl Objects {
             Served::Other(stored) => {
                 let storage = stored.to_find("remove", Some(name))?;
                 self.check_removable(name, &storage.stat(name)?.on_wire())?;
-                return match only_if {
-                    Some(tag) => storage.remove_if(name, tag),
-                    None => storage.remove(name),
-                };
+                match only_if {
+                    Some(tag) => storage.remove_if(name, tag)?,
+                    None => storage.remove(name)?,
+                }
+                return Ok(None);
             }
         };
         let (parent, leaf, stat) = find(root, name, "remove")?;
@@ -127,7 +225,7 @@ impl Objects {
         let removed = unlinkat(&parent, leaf, flags).map_err(io::Error::from);
         drop(change);
         removed.map_err(|cause| failed("remove", name, cause))?;
-        synced(&parent, name)
+        Ok(Some(parent))
     }
 
     /// Renames a file or directory, durably.
@@ -250,7 +348,7 @@ fn stored_page(
 
 /// Entries of one answer to a list request, limited in number and message size.
 #[derive(Default)]
-struct Page {
+pub(super) struct Page {
     entries: Vec<ObjectEntry>,
     weight: usize,
     most: usize,
@@ -258,7 +356,7 @@ struct Page {
 
 impl Page {
     /// Adds an entry, or returns it as an error if the page is full.
-    fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
+    pub(super) fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
         let weight = self.weight + entry.weight();
         if self.entries.len() >= self.most || weight > MOST_ANSWER {
             return Err(entry);
@@ -269,12 +367,18 @@ impl Page {
     }
 }
 
+impl Page {
+    pub(super) fn last(&self) -> Option<&ObjectEntry> {
+        self.entries.last()
+    }
+}
+
 /// Returns the metadata of a name in a directory, or `None` if it does not exist.
 fn looked_up(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<ObjectStat>> {
     Ok(stat_entry(dir, name)?.as_ref().map(described))
 }
 
-fn described(stat: &Stat) -> ObjectStat {
+pub(super) fn described(stat: &Stat) -> ObjectStat {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => ObjectKind::File,
         FileType::Directory => ObjectKind::Dir,

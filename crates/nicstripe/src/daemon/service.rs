@@ -13,8 +13,8 @@ use nicstripe_proto::{
 };
 
 use super::{
-    exec::Commands, facts::ToldFacts, objects::Objects, rights::Rights, served_peer::ServedPeer,
-    shared::Shared, trees::Trees, tunnels::Tunnels,
+    copies::CopyRequest, exec::Commands, facts::ToldFacts, objects::Objects, rights::Rights,
+    served_peer::ServedPeer, shared::Shared, trees::Trees, tunnels::Tunnels,
 };
 use crate::{
     file::FileError,
@@ -100,6 +100,27 @@ impl Serve for Service {
                 replace,
                 only_if,
             } => objects.rename(from, to, *replace, *only_if).map(done),
+            AskKind::Copy {
+                from,
+                to,
+                replace,
+                only_if,
+                offset,
+            } => {
+                let request = CopyRequest {
+                    from,
+                    to,
+                    replace: *replace,
+                    only_if: *only_if,
+                };
+                objects.copy(request, *offset)
+            }
+            AskKind::Walk { dir, after, most } => objects
+                .walk(dir.as_ref(), after.as_deref(), *most as usize)
+                .map(|(entries, more)| AnswerKind::Walked { entries, more }),
+            AskKind::RemoveMany { names } => Ok(AnswerKind::Removed {
+                failed: objects.remove_many(names),
+            }),
             AskKind::MakeDir { name } => objects.make_dir(name).map(done),
             AskKind::Facts { offset } => self
                 .facts

@@ -51,7 +51,7 @@ pub(crate) use self::{
     logins::Logins,
     names::{NameChange, check_tag},
     pinned_path::PinnedPath,
-    pool::IoPool,
+    pool::{IoPool, TURN},
     probe::{MOST_UNIT, nanoseconds_between, time_unit_of},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     rename::rename_to_free,
@@ -60,8 +60,8 @@ pub(crate) use self::{
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{etag_of, identity_of, timestamp_of},
     target::{
-        CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs, make_parents, open_parent,
-        remove_earlier,
+        COPIED_AT_ONCE, CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs,
+        make_parents, open_parent, remove_earlier,
     },
     xattrs::{may_pass_acl_on, xattrs_of, xattrs_of_symlink},
 };

@@ -49,14 +49,14 @@ pub struct CopyOptions {
     pub only_if: Option<ETag>,
 }
 
-/// Options of a renaming. The default replaces nothing.
+/// Options of a renaming, or of a copy at the daemon. The default replaces nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RenameOptions {
     /// Replace an existing file of the new name.
     pub replace: bool,
     /// Create the missing parent directories of the new name.
     pub parents: bool,
-    /// Rename a file only if it has this entity tag; otherwise the call fails with
+    /// Rename or copy a file only if it has this entity tag; otherwise the call fails with
     /// [`FailCode::Precondition`](crate::FailCode::Precondition).
     pub only_if: Option<ETag>,
 }

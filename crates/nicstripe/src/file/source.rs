@@ -271,6 +271,20 @@ impl Source {
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }
 
+    /// Returns the open file, if its bytes are at the offsets of this source.
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.content {
+            Content::File(file) if self.start == 0 => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Fills `bytes` from this offset on.
+    pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), FileError> {
+        let read = self.content.read_exact_at(bytes, self.start + offset);
+        read.map_err(|cause| FileError::new("read", &self.name, cause))
+    }
+
     /// Reads a chunk of the source to send it. Compresses it if that pays off at the links' total
     /// `rate`; the buffer is then shorter than the chunk.
     pub(crate) fn read_to_send(

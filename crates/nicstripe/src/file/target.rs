@@ -14,10 +14,11 @@
 //! write: the part file is then worthless.
 
 mod commit;
+mod copying;
 mod named;
 mod spare;
 
-pub(crate) use self::{commit::CommitStage, named::Rehash};
+pub(crate) use self::{commit::CommitStage, copying::COPIED_AT_ONCE, named::Rehash};
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},

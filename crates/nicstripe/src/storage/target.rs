@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, Digest, ETag, FailCode, Grid, HoleMap, Name, Offer, Subtree,
+    ChainingValue, ChunkId, Digest, ETag, Extent, FailCode, Grid, HoleMap, Name, Offer, Subtree,
     message::{OfferKind, PutOptions},
 };
 use parking_lot::Mutex;
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use super::backend::{PartRequest, Replace, Storage, StoredPart, time_of};
 use crate::{
     file::{
-        self, Arrived, ChunkBuffer, CommitStage, FileError, Hashing, Lease, Rehash, WriteError,
-        grid_of, mode_of, umask,
+        self, Arrived, COPIED_AT_ONCE, ChunkBuffer, CommitStage, FileError, Hashing, Lease, Rehash,
+        Source, WriteError, grid_of, mode_of, umask,
     },
     trust::PublicKey,
 };
@@ -212,6 +212,19 @@ impl Target {
         }
     }
 
+    /// Copies bytes of `source` to the same offset of this target. Returns their number, at least 1.
+    pub(crate) fn copy_from(&self, source: &Source, extent: Extent) -> Result<u64, FileError> {
+        match &self.data {
+            Data::File(target) => target.copy_from(source, extent),
+            Data::Stored(target) => target.copy_from(source, extent),
+        }
+    }
+
+    /// Syncs what was copied so far, so that the commit has less to sync. A storage syncs on its own.
+    pub(crate) fn sync_copied(&self) -> Result<(), FileError> {
+        self.file().map_or(Ok(()), file::Target::sync_copied)
+    }
+
     /// Continues to make the complete file durable under its name. `digest` is the hash that both
     /// ends computed.
     pub(crate) fn commit_turn(
@@ -265,6 +278,15 @@ impl Target {
 }
 
 impl StoredTarget {
+    fn copy_from(&self, source: &Source, extent: Extent) -> Result<u64, FileError> {
+        let mut bytes = vec![0; extent.len.min(COPIED_AT_ONCE) as usize];
+        source.read_exact_at(&mut bytes, extent.offset)?;
+        self.part
+            .write_all_at(&bytes, extent.offset)
+            .map_err(|cause| self.failed("write", cause))?;
+        Ok(bytes.len() as u64)
+    }
+
     fn write_chunk(&self, arrived: &mut Arrived) -> Result<(), WriteError> {
         arrived.verify(self.grid)?;
         let bytes = arrived.buffer.bytes();

@@ -25,11 +25,13 @@ pub enum Feature {
     Listeners = 6,
     /// Entity tags, and requests that depend on them.
     Tags = 7,
+    /// Requests about names: copy, walk and remove many.
+    Objects = 8,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
@@ -37,6 +39,7 @@ impl Feature {
         Self::Exec,
         Self::Listeners,
         Self::Tags,
+        Self::Objects,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
@@ -55,6 +58,7 @@ impl fmt::Display for Feature {
             Self::Exec => "commands",
             Self::Listeners => "listeners",
             Self::Tags => "entity tags",
+            Self::Objects => "copies and walks at the daemon",
         })
     }
 }
@@ -112,8 +116,11 @@ mod tests {
     fn unknown_features_are_ignored() {
         let of = |bytes: &[u8]| -> Features { decode(bytes).unwrap() };
         let all: Features = Feature::ALL.into_iter().collect();
-        assert_eq!(minicbor::to_vec(all).unwrap(), [0x87, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(of(&[0x87, 1, 2, 3, 4, 5, 6, 7]), all);
+        assert_eq!(
+            minicbor::to_vec(all).unwrap(),
+            [0x88, 1, 2, 3, 4, 5, 6, 7, 8]
+        );
+        assert_eq!(of(&[0x88, 1, 2, 3, 4, 5, 6, 7, 8]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

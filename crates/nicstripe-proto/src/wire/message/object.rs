@@ -92,6 +92,50 @@ pub enum AskKind {
         #[n(0)]
         offset: u32,
     },
+    /// Copies a file at the daemon, in parts of about a second. The answer is
+    /// [`AnswerKind::Copied`]; the client asks for the next part until it has the metadata of the
+    /// copy. The copy has no name before its end, and a client that asks for no further part has made
+    /// none.
+    #[n(6)]
+    Copy {
+        /// Name of the file to copy.
+        #[n(0)]
+        from: Name,
+        /// Name of the copy.
+        #[n(1)]
+        to: Name,
+        /// True if an existing file with the name of the copy may be replaced.
+        #[n(2)]
+        replace: bool,
+        /// Tag that the file `from` must have; `None` for any file.
+        #[n(3)]
+        only_if: Option<ETag>,
+        /// Number of bytes that earlier answers say are copied; 0 to begin.
+        #[n(4)]
+        offset: u64,
+    },
+    /// Lists a directory and all directories below it. The answer is [`AnswerKind::Walked`].
+    #[n(7)]
+    Walk {
+        /// Name of the directory; `None` for the root directory.
+        #[n(0)]
+        dir: Option<Name>,
+        /// [Key](walk_key) after which the listing starts; `None` to start at the first entry.
+        #[cbor(n(1), with = "minicbor::bytes")]
+        after: Option<Vec<u8>>,
+        /// Maximum number of entries in the answer, 1 to [`MOST_ENTRIES`]. The answer has fewer
+        /// entries if more do not fit into a message.
+        #[n(2)]
+        most: u32,
+    },
+    /// Removes files, symbolic links and empty directories, at most [`MOST_REMOVED`]. The answer is
+    /// [`AnswerKind::Removed`].
+    #[n(8)]
+    RemoveMany {
+        /// Names to remove, in this order.
+        #[n(0)]
+        names: Vec<Name>,
+    },
 }
 
 /// Daemon's answer to an [`Ask`]. Body of [`crate::Message::Answer`].
@@ -152,6 +196,50 @@ pub enum AnswerKind {
         #[n(1)]
         more: bool,
     },
+    /// Part of a file is copied.
+    #[n(5)]
+    Copied {
+        /// Number of bytes that are copied.
+        #[n(0)]
+        upto: u64,
+        /// Metadata of the copy once it is durable under its name; `None` before.
+        #[n(1)]
+        copy: Option<ObjectStat>,
+    },
+    /// Part of the names below a directory.
+    #[n(6)]
+    Walked {
+        /// Entries with their names relative to the directory, components joined by `/`, ascending by
+        /// their [keys](walk_key).
+        #[n(0)]
+        entries: Vec<ObjectEntry>,
+        /// True if names follow the last entry. Always false for an empty list.
+        #[n(1)]
+        more: bool,
+    },
+    /// Names are removed, except for some.
+    #[n(7)]
+    Removed {
+        /// Names that remain, by their index in the request, ascending.
+        #[n(0)]
+        failed: Vec<NotRemoved>,
+    },
+}
+
+/// Name that a [`AskKind::RemoveMany`] could not remove.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct NotRemoved {
+    /// Index of the name in the request.
+    #[n(0)]
+    pub index: u32,
+    /// Machine-readable category of the failure.
+    #[n(1)]
+    pub code: FailCode,
+    /// Human-readable error in one line of at most [`MOST_REASON`] bytes. The end that displays the
+    /// text must escape it.
+    #[n(2)]
+    pub text: String,
 }
 
 /// One entry of a directory listing.
@@ -213,6 +301,15 @@ pub struct GetRange {
 /// Maximum number of directory entries in one answer.
 pub const MOST_ENTRIES: u32 = 4096;
 
+/// Maximum number of names in one [`AskKind::RemoveMany`].
+pub const MOST_REMOVED: usize = 128;
+
+/// Maximum length in bytes of the names of one [`AskKind::RemoveMany`] together.
+pub const MOST_REMOVED_BYTES: usize = 32 * 1024;
+
+/// Maximum length in bytes of [`NotRemoved::text`].
+pub const MOST_REASON: usize = 384;
+
 /// Maximum number of unanswered requests in a session.
 pub const MOST_ASKS: usize = 64;
 
@@ -235,7 +332,10 @@ impl AskKind {
     pub fn is_change(&self) -> bool {
         matches!(
             self,
-            Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. }
+            Self::Remove { .. }
+                | Self::Rename { .. }
+                | Self::MakeDir { .. }
+                | Self::RemoveMany { .. }
         )
     }
 
@@ -259,9 +359,46 @@ impl AskKind {
                 Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. },
                 AnswerKind::Done,
             ) => true,
+            (Self::Copy { offset, .. }, AnswerKind::Copied { upto, copy }) => {
+                upto > offset || copy.is_some()
+            }
+            (Self::Walk { after, most, .. }, AnswerKind::Walked { entries, more }) => {
+                are_walked(entries, after.as_deref())
+                    && entries.len() <= *most as usize
+                    && !(*more && entries.is_empty())
+            }
+            (Self::RemoveMany { names }, AnswerKind::Removed { failed }) => {
+                failed.is_sorted_by(|one, next| one.index < next.index)
+                    && failed.iter().all(|one| {
+                        (one.index as usize) < names.len() && one.text.len() <= MOST_REASON
+                    })
+            }
             _ => false,
         }
     }
+}
+
+/// Returns the key by which an entry of a walk is sorted: its name, and a `/` behind the name of a
+/// directory. The names in a directory follow it and are together.
+pub fn walk_key(name: &[u8], kind: ObjectKind) -> Vec<u8> {
+    let mut key = name.to_vec();
+    if kind == ObjectKind::Dir {
+        key.push(b'/');
+    }
+    key
+}
+
+/// Returns true if entries are a page of a walk: valid names with ascending keys, after the key
+/// `after`.
+fn are_walked(entries: &[ObjectEntry], after: Option<&[u8]>) -> bool {
+    let mut last = after.map(<[u8]>::to_vec);
+    entries.iter().all(|entry| {
+        let key = walk_key(&entry.name, entry.stat.kind);
+        let is_behind = last.as_ref().is_none_or(|last| key > *last);
+        let is_name = Name::new(entry.name.split(|byte| *byte == b'/')).is_ok();
+        last = Some(key);
+        is_behind && is_name
+    })
 }
 
 /// Returns true if entries are a page of a listing: valid names in ascending order, after the name

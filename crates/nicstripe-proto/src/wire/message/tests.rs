@@ -738,6 +738,57 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
             "ee".repeat(16)
         ),
     );
+    let copy = AskKind::Copy {
+        from: name("a"),
+        to: name("b"),
+        replace: true,
+        only_if: None,
+        offset: 300,
+    };
+    pinned(
+        ask(copy),
+        "82 11 81 a2 0005 01 82 06 a4 00814161 01814162 02f5 0419012c",
+    );
+    let walk = AskKind::Walk {
+        dir: Some(name("a")),
+        after: Some(b"b/".to_vec()),
+        most: 9,
+    };
+    pinned(
+        ask(walk),
+        "82 11 81 a2 0005 01 82 07 a3 00814161 0142622f 0209",
+    );
+    let names = vec![name("a"), name("b")];
+    pinned(
+        ask(AskKind::RemoveMany { names }),
+        "82 11 81 a2 0005 01 82 08 a1 00 82 814161 814162",
+    );
+    let copied = |copy| answer(AnswerKind::Copied { upto: 300, copy });
+    pinned(copied(None), "82 12 81 a2 0005 01 82 05 a1 0019012c");
+    pinned(
+        copied(Some(stat)),
+        "82 12 81 a2 0005 01 82 05 a2 0019012c 01 a3 0001 0119012c 02822002",
+    );
+    let entries = vec![ObjectEntry {
+        name: b"a/b".to_vec(),
+        stat,
+    }];
+    pinned(
+        answer(AnswerKind::Walked {
+            entries,
+            more: false,
+        }),
+        "82 12 81 a2 0005 01 82 06 a2 00 81 a2 0043612f62 01 a3 0001 0119012c 02822002 01f4",
+    );
+    let failed = vec![NotRemoved {
+        index: 1,
+        code: FailCode::NotFound,
+        text: "no".into(),
+    }];
+    pinned(
+        answer(AnswerKind::Removed { failed }),
+        "82 12 81 a2 0005 01 82 07 a1 00 81 a3 0001 0101 02626e6f",
+    );
     let stat = ObjectStat {
         etag: Some(tag),
         ..stat

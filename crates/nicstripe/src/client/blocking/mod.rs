@@ -22,7 +22,7 @@ pub use self::{
     tunnels::{Listener, Tunnel, TunnelReader, TunnelWriter},
 };
 use crate::{
-    client::{self, ClientBuilder, ConnectedPeer, Content, Entry, OpenOptions, Stat},
+    client::{self, ClientBuilder, ConnectedPeer, Content, Entry, NotRemoved, OpenOptions, Stat},
     file::options::{CopyOptions, RenameOptions},
     report::{
         Report,
@@ -153,6 +153,24 @@ impl Client {
         self.waiter.call(self.inner.rename(from, to, options))
     }
 
+    /// Removes many files and empty directories, like [`crate::Client::remove_many`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::remove_many`].
+    pub fn remove_many(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
+        self.waiter.call(self.inner.remove_many(names))
+    }
+
+    /// Copies a file at the daemon, like [`crate::Client::copy`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::copy`].
+    pub fn copy(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<Stat, Error> {
+        self.waiter.call(self.inner.copy(from, to, options))
+    }
+
     /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
     pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.waiter.call(self.inner.make_dir(name))
@@ -265,6 +283,15 @@ impl Client {
     pub fn entries(&self, dir: Option<Name>) -> Entries {
         Entries {
             inner: self.inner.entries(dir),
+            waiter: self.waiter.clone(),
+            has_failed: false,
+        }
+    }
+
+    /// Lists a directory and those below it entry by entry, like [`crate::Client::walk`].
+    pub fn walk(&self, dir: Option<Name>) -> Entries {
+        Entries {
+            inner: self.inner.walk(dir),
             waiter: self.waiter.clone(),
             has_failed: false,
         }

@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// Syncs the data with `how`, unless an earlier sync or journal write failed.
-    fn sync_part(
+    pub(super) fn sync_part(
         &self,
         syncs: Syncs,
         how: impl FnOnce(&File) -> io::Result<()>,

@@ -88,7 +88,24 @@ impl Account {
     /// Logs the result of a name request that changes a name. Does not log read-only requests.
     pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
         let (what, name) = match ask {
-            AskKind::List { .. } | AskKind::Stat { .. } | AskKind::Facts { .. } => return,
+            AskKind::List { .. }
+            | AskKind::Walk { .. }
+            | AskKind::Stat { .. }
+            | AskKind::Facts { .. } => return,
+            AskKind::Copy { .. } if matches!(answer, AnswerKind::Copied { copy: None, .. }) => {
+                return;
+            }
+            AskKind::Copy { from, to, .. } => {
+                ("copy", logged(format_args!("{from} -> {to}")).to_string())
+            }
+            AskKind::RemoveMany { names } => {
+                let first = names.first().map(|name| logged(name).to_string());
+                let others = names.len().saturating_sub(1);
+                (
+                    "remove",
+                    format!("{} and {others} more", first.unwrap_or_default()),
+                )
+            }
             AskKind::Remove { name, .. } => ("remove", logged(name).to_string()),
             AskKind::Rename { from, to, .. } => {
                 ("rename", logged(format_args!("{from} -> {to}")).to_string())

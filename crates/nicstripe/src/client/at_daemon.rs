@@ -1,0 +1,180 @@
+//! Work on files that stay at the daemon: copies, and the removal of many.
+
+use nicstripe_proto::{
+    Name,
+    message::{AnswerKind, AskKind, Feature, MOST_REMOVED, MOST_REMOVED_BYTES},
+};
+
+use super::{handle::Client, reconnects::Reconnects};
+use crate::{file::options::RenameOptions, report::error::Error, storage::Stat};
+
+/// Name that [`Client::remove_many`] could not remove.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct NotRemoved {
+    /// Name as it was given.
+    pub name: Name,
+    /// Reason; [`Error::is_not_found`] if there was no such name.
+    pub error: Error,
+}
+
+impl Client {
+    /// Copies a file at the daemon. No data crosses the links; a file system that can share blocks
+    /// copies none. The copy gets its name, atomically, when it is complete and durable: its
+    /// permission bits are those of the file, its modification time is now. Returns its metadata.
+    ///
+    /// At most 8 copies of a client run at once; further ones wait. A call that is dropped leaves
+    /// nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// use nicstripe::{Name, RenameOptions};
+    ///
+    /// let (disk, snapshot) = (Name::parse(b"disk.img")?, Name::parse(b"snapshots/1/disk.img")?);
+    /// let options = RenameOptions { parents: true, ..RenameOptions::default() };
+    /// println!("{:?}", client.copy(&disk, &snapshot, options).await?.etag);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `from` does not exist ([`Error::is_not_found`]), is no file
+    /// ([`FailCode::NotAFile`](crate::FailCode::NotAFile)), changes meanwhile
+    /// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)) or has another tag
+    /// ([`FailCode::Precondition`](crate::FailCode::Precondition)); `to` exists and `replace` is not
+    /// set ([`FailCode::Exists`](crate::FailCode::Exists), also if the session was lost after this
+    /// very call had made the copy); the peer may not write; the disk is full; the daemon does not
+    /// support copies ([`Error::Unsupported`]).
+    pub async fn copy(
+        &self,
+        from: &Name,
+        to: &Name,
+        options: RenameOptions,
+    ) -> Result<Stat, Error> {
+        self.make_parents(to, options).await?;
+        // The semaphore is never closed.
+        let _turn = self.inner.copies.acquire().await;
+        let events = self.inner.settings.session.events.as_ref();
+        let (mut reconnects, mut moved) = (Reconnects::new(&self.inner), 0);
+        loop {
+            match self.copy_once(from, to, options, &mut moved).await {
+                Err(error) => reconnects.again(error, moved, events).await?,
+                copied => return copied,
+            }
+        }
+    }
+
+    /// Makes a copy in one session, part by part. Adds the bytes of each part to `moved`.
+    async fn copy_once(
+        &self,
+        from: &Name,
+        to: &Name,
+        options: RenameOptions,
+        moved: &mut u64,
+    ) -> Result<Stat, Error> {
+        let session = self.session_with(Feature::Objects).await?;
+        let mut offset = 0;
+        loop {
+            let part = AskKind::Copy {
+                from: from.clone(),
+                to: to.clone(),
+                replace: options.replace,
+                only_if: options.only_if,
+                offset,
+            };
+            match self.ask_on(&session, part, &mut false).await? {
+                AnswerKind::Copied {
+                    copy: Some(stat), ..
+                } => return Ok(Stat::of_wire(stat)),
+                AnswerKind::Copied { upto, .. } => {
+                    *moved = moved.saturating_add(upto.saturating_sub(offset));
+                    offset = upto;
+                }
+                _ => return Err(self.nonsense()),
+            }
+        }
+    }
+
+    /// Removes files, symbolic links and empty directories in this order, durably. Returns those that
+    /// remain; the others are gone when the call returns. Takes one round trip for each 128 names, and
+    /// one sync a directory.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// use nicstripe::Name;
+    ///
+    /// let old = [Name::parse(b"log/1")?, Name::parse(b"log/2")?, Name::parse(b"log")?];
+    /// for left in client.remove_many(&old).await? {
+    ///     eprintln!("{}: {}", left.name, left.error);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The daemon cannot be reached, or does not support it ([`Error::Unsupported`]): any of the names
+    /// may or may not have been removed.
+    pub async fn remove_many(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
+        let mut left = Vec::new();
+        let mut rest = names;
+        while !rest.is_empty() {
+            let (batch, after) = rest.split_at(batch_of(rest));
+            rest = after;
+            let names = batch.to_vec();
+            let ask = AskKind::RemoveMany { names };
+            let AnswerKind::Removed { failed } = self.ask_for(Feature::Objects, ask).await? else {
+                return Err(self.nonsense());
+            };
+            // The session has checked the indices.
+            left.extend(failed.into_iter().filter_map(|one| {
+                let name = batch.get(one.index as usize)?.clone();
+                let error = Error::peer(self.host(), one.code, one.text);
+                Some(NotRemoved { name, error })
+            }));
+        }
+        Ok(left)
+    }
+}
+
+/// Returns how many names fit into one request, at least one.
+fn batch_of(names: &[Name]) -> usize {
+    let mut bytes = 0;
+    let fits = |name: &&Name| {
+        bytes += name
+            .components()
+            .map(|component| component.len() + 3)
+            .sum::<usize>()
+            + 3;
+        bytes <= MOST_REMOVED_BYTES
+    };
+    names
+        .iter()
+        .take(MOST_REMOVED)
+        .take_while(fits)
+        .count()
+        .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_to_remove_has_names_and_fits_into_a_message() {
+        let short = vec![Name::parse(b"a").unwrap(); 1000];
+        assert_eq!(batch_of(&short), MOST_REMOVED);
+        assert_eq!(batch_of(&short[..5]), 5);
+        let deep = Name::new(vec![vec![b'a'; 30]; 100]).unwrap();
+        let long = vec![deep; 1000];
+        let batch = batch_of(&long);
+        assert!((5..20).contains(&batch), "{batch}");
+        let ask = AskKind::RemoveMany {
+            names: long[..batch].to_vec(),
+        };
+        let ask = nicstripe_proto::message::Ask { id: u32::MAX, ask };
+        let written = minicbor::to_vec(nicstripe_proto::Message::Ask(ask)).unwrap();
+        assert!(written.len() < 60 * 1024, "{}", written.len());
+    }
+}

@@ -1,0 +1,170 @@
+//! Copies of files that a peer requests within the daemon, part by part.
+
+use std::time::{Duration, Instant};
+
+use nicstripe_proto::{
+    ChunkSize, Digest, ETag, Extent, FailCode, Name, Offer, TransferId,
+    message::{AnswerKind, Put, PutOptions},
+};
+
+use super::served_peer::ServedPeer;
+use crate::{
+    file::{
+        CommitStage, FileError, Lease, OF_SOURCE, OF_TARGET, ReadOptions, Source, TURN, check_tag,
+    },
+    storage::Target,
+};
+
+/// Copies of a session that are under way, between two requests of the peer.
+#[derive(Debug, Default)]
+pub(super) struct Copies(Vec<Copy>);
+
+/// File that is being copied. Without a commit it leaves nothing.
+#[derive(Debug)]
+pub(super) struct Copy {
+    from: Name,
+    to: Name,
+    source: Source,
+    target: Target,
+    upto: u64,
+    asked_at: Instant,
+    _lease: Lease,
+}
+
+/// What the peer asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CopyRequest<'a> {
+    pub(super) from: &'a Name,
+    pub(super) to: &'a Name,
+    pub(super) replace: bool,
+    pub(super) only_if: Option<ETag>,
+}
+
+impl Copies {
+    /// Takes the copy whose next part the peer asks for.
+    pub(super) fn take(
+        &mut self,
+        request: CopyRequest<'_>,
+        offset: u64,
+    ) -> Result<Copy, FileError> {
+        let is_it =
+            |copy: &Copy| (&copy.from, &copy.to, copy.upto) == (request.from, request.to, offset);
+        match self.0.iter().position(is_it) {
+            Some(index) => Ok(self.0.swap_remove(index)),
+            None => Err(FileError::refused(
+                "copy",
+                request.from,
+                "no such copy is under way",
+            )),
+        }
+    }
+
+    /// Keeps a copy for its next part. Of more than [`MOST_COPIES`], the one that the peer has not
+    /// asked for the longest ends.
+    pub(super) fn keep(&mut self, copy: Copy) {
+        if self.0.len() >= MOST_COPIES
+            && let Some(oldest) = (0..self.0.len()).min_by_key(|index| self.0[*index].asked_at)
+        {
+            self.0.swap_remove(oldest);
+        }
+        self.0.push(copy);
+    }
+}
+
+impl Copy {
+    /// Opens both files with the rights of the peer, as for a get and a put.
+    pub(super) fn begin(peer: &ServedPeer, request: CopyRequest<'_>) -> Result<Self, FileError> {
+        let CopyRequest { from, to, .. } = request;
+        peer.check_readable("copy", from)?;
+        peer.check_writable(to)?;
+        let lease = peer
+            .files()
+            .try_lease(OF_SOURCE + OF_TARGET)
+            .ok_or_else(|| {
+                let why = "limit of concurrent operations for this key reached";
+                FileError::refused("copy", from, why).with_code(FailCode::Busy)
+            })?;
+        let source = peer.served.open_source(from, ReadOptions::default())?;
+        let Some(object) = source.object() else {
+            let why = "it is not a regular file";
+            return Err(FileError::refused("copy", from, why).with_code(FailCode::NotAFile));
+        };
+        if let Some(tag) = request.only_if {
+            check_tag(object.etag, tag, "copy", from)?;
+        }
+        let put = Put {
+            name: to.clone(),
+            offer: Offer {
+                transfer: TransferId(0),
+                source: source.identity,
+                chunk_log2: ChunkSize::DEFAULT.log2(),
+                mode: source.mode & 0o777,
+                kind: None,
+                data: None,
+                object: None,
+            },
+            options: PutOptions {
+                replace: request.replace,
+                restart: true,
+                ..PutOptions::default()
+            },
+            into: None,
+            entry: None,
+        };
+        let (target, _) = peer.open_target_now(&put)?;
+        Ok(Self {
+            from: from.clone(),
+            to: to.clone(),
+            source,
+            target,
+            upto: 0,
+            asked_at: Instant::now(),
+            _lease: lease,
+        })
+    }
+
+    /// Copies for about [`PART`]. Returns false if bytes are left.
+    pub(super) fn go_on(&mut self) -> Result<bool, FileError> {
+        self.asked_at = Instant::now();
+        let size = self.source.identity.size;
+        while self.upto < size {
+            let extent = Extent {
+                offset: self.upto,
+                len: (size - self.upto).min(TURN),
+            };
+            self.upto += self.target.copy_from(&self.source, extent)?;
+            if self.upto < size && self.asked_at.elapsed() >= PART {
+                self.target.sync_copied()?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives the whole copy its name, durably. Returns its entity tag.
+    pub(super) fn commit(self) -> Result<Option<ETag>, FileError> {
+        self.source.check_unchanged()?;
+        let mut stage = CommitStage::default();
+        // Nothing compares the digest without `verify`.
+        while self
+            .target
+            .commit_turn(Digest::NONE, &mut stage)?
+            .is_continue()
+        {}
+        Ok(self.target.etag())
+    }
+
+    /// Returns the answer to a request whose part is copied.
+    pub(super) fn progress(&self) -> AnswerKind {
+        AnswerKind::Copied {
+            upto: self.upto,
+            copy: None,
+        }
+    }
+}
+
+/// Maximum number of copies of a session between two requests; each has files open.
+pub(super) const MOST_COPIES: usize = 16;
+
+/// Time after which a part ends, so that the peer learns of its progress.
+const PART: Duration = Duration::from_millis(500);

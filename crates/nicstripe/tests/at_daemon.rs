@@ -1,0 +1,269 @@
+//! Tests of work on files that stays at the daemon: copies, walks, and the removal of many.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
+use nicstripe::{
+    Client, CopyOptions, Entries, Error, FailCode, Kind, Name, RenameOptions,
+    storage::MemoryStorage,
+};
+
+use crate::harness::{Served, content, leftovers, name, within};
+
+fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
+    result.err().and_then(|error| error.fail_code())
+}
+
+async fn in_memory() -> Served {
+    let root = tempfile::tempdir().unwrap();
+    Served::start_built(root, |builder| builder.storage(MemoryStorage::new())).await
+}
+
+async fn write(client: &Client, to: &str, bytes: &[u8]) {
+    let options = CopyOptions {
+        parents: true,
+        ..CopyOptions::default()
+    };
+    within(client.write(&name(to), bytes, options))
+        .await
+        .unwrap();
+}
+
+/// Returns the keys of what is left of a listing: names, with a slash behind those of directories.
+async fn keys(mut entries: Entries) -> Vec<String> {
+    let mut keys = Vec::new();
+    while let Some(entry) = within(entries.next()).await.unwrap() {
+        let slash = if entry.stat.kind == Kind::Dir {
+            "/"
+        } else {
+            ""
+        };
+        keys.push(format!("{}{slash}", entry.name));
+    }
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_the_same_bytes_under_another_name() {
+    for served in [Served::start().await, in_memory().await] {
+        let client = within(served.connect(2)).await.unwrap();
+        for len in [0, 1, 262_145, 20_000_000] {
+            let (from, to) = (name(&format!("{len}")), name(&format!("copies/{len}")));
+            write(&client, &from.to_string(), &content(len)).await;
+            let options = RenameOptions {
+                parents: true,
+                ..RenameOptions::default()
+            };
+            let copy = within(client.copy(&from, &to, options)).await.unwrap();
+            assert_eq!((copy.kind, copy.size), (Kind::File, len as u64));
+            assert_eq!(within(client.stat(&to)).await.unwrap(), copy);
+            assert!(within(client.read(&to, None)).await.unwrap() == content(len));
+            assert_eq!(
+                code(within(client.copy(&from, &to, options)).await),
+                Some(FailCode::Exists)
+            );
+            let replacing = within(client.copy(&from, &to, RenameOptions::replacing())).await;
+            assert_ne!(replacing.unwrap().etag, copy.etag);
+        }
+        let tag = within(client.stat(&name("1"))).await.unwrap().etag;
+        let only = |only_if| RenameOptions {
+            only_if,
+            ..RenameOptions::default()
+        };
+        let stale = within(client.copy(&name("0"), &name("x"), only(tag))).await;
+        assert_eq!(code(stale), Some(FailCode::Precondition));
+        within(client.copy(&name("1"), &name("x"), only(tag)))
+            .await
+            .unwrap();
+
+        let copy = |from: &str, to: &str| {
+            let (from, to) = (name(from), name(to));
+            let client = client.clone();
+            async move { code(within(client.copy(&from, &to, RenameOptions::replacing())).await) }
+        };
+        assert_eq!(copy("missing", "y").await, Some(FailCode::NotFound));
+        assert_eq!(copy("copies", "y").await, Some(FailCode::NotAFile));
+        assert_eq!(copy("1", "copies").await, Some(FailCode::Occupied));
+        assert_eq!(copy("1", "missing/y").await, Some(FailCode::NotFound));
+        assert_eq!(copy("1", "1").await, None);
+        assert!(within(client.read(&name("1"), None)).await.unwrap() == content(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_has_the_mode_of_the_file_and_leaves_nothing_when_it_fails() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    fs::write(served.path("tool"), content(300_000)).unwrap();
+    fs::set_permissions(served.path("tool"), fs::Permissions::from_mode(0o700)).unwrap();
+    symlink("tool", served.path("link")).unwrap();
+    let options = RenameOptions::default();
+    for from in ["tool", "link"] {
+        let to = name(&format!("{from}.copy"));
+        within(client.copy(&name(from), &to, options))
+            .await
+            .unwrap();
+        let copied = fs::symlink_metadata(served.path(&to.to_string())).unwrap();
+        assert!(copied.is_file(), "{from}");
+        assert_eq!(copied.permissions().mode() & 0o777, 0o700);
+    }
+    assert_eq!(
+        code(within(client.copy(&name("tool"), &name("link.copy"), options)).await),
+        Some(FailCode::Exists)
+    );
+    assert_eq!(leftovers(served.root.path()), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_copies_at_once_are_all_made() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    write(&client, "a", &content(3_000_000)).await;
+    let copies: Vec<_> = (0..64)
+        .map(|number| {
+            let client = client.clone();
+            let to = name(&format!("copy {number}"));
+            tokio::spawn(
+                async move { client.copy(&name("a"), &to, RenameOptions::default()).await },
+            )
+        })
+        .collect();
+    for copy in copies {
+        assert_eq!(within(copy).await.unwrap().unwrap().size, 3_000_000);
+    }
+    assert_eq!(within(client.list(None)).await.unwrap().len(), 65);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_names_each_file_once_in_the_order_of_keys() {
+    for served in [Served::start().await, in_memory().await] {
+        let client = within(served.connect(2)).await.unwrap();
+        let files = [
+            "a-b", "a/b", "a/b-c", "a/b0/c", "a.txt", "a0", "b/c/d/e", "ä/x", "z",
+        ];
+        for file in files {
+            write(&client, file, b"1").await;
+        }
+        within(client.make_dir(&name("empty"))).await.unwrap();
+        let all = [
+            "a-b", "a.txt", "a/", "a/b", "a/b-c", "a/b0/", "a/b0/c", "a0", "b/", "b/c/", "b/c/d/",
+            "b/c/d/e", "empty/", "z", "ä/", "ä/x",
+        ];
+        assert_eq!(keys(client.walk(None)).await, all);
+        // From any name on, whether it is there or not.
+        let behind = [
+            "a", "a-b", "a/a", "a/b", "a/b0", "a/b0/d", "a1", "b/c/d/e", "zz",
+        ];
+        for after in behind.map(name) {
+            let walk = client.walk(None).after(&after);
+            let expected = all.iter().filter(|key| ***key > *after.to_string());
+            assert_eq!(
+                keys(walk).await,
+                expected.copied().collect::<Vec<_>>(),
+                "{after}"
+            );
+        }
+        assert_eq!(
+            keys(client.walk(Some(name("a")))).await,
+            ["b", "b-c", "b0/", "b0/c"]
+        );
+        assert_eq!(keys(client.walk(Some(name("empty")))).await, [""; 0]);
+        let missing = within(client.walk(Some(name("missing"))).next()).await;
+        assert!(missing.unwrap_err().is_not_found());
+        let after = client.entries(None).after(&name("a0"));
+        assert_eq!(keys(after).await, ["b/", "empty/", "z", "ä/"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_of_many_pages_goes_on_where_it_was_whoever_else_walks() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let mut expected = BTreeSet::new();
+    for dir in 0..50 {
+        let folder = format!("{dir}-{}", "x".repeat(dir * 3));
+        fs::create_dir_all(served.path(&folder)).unwrap();
+        expected.insert(format!("{folder}/"));
+        for file in 0..100 {
+            let file = format!("{folder}/{file}");
+            fs::write(served.path(&file), "").unwrap();
+            expected.insert(file);
+        }
+    }
+    symlink("..", served.path("out")).unwrap();
+    fs::write(served.path(".x.01234567.nicstripe-part"), "hidden").unwrap();
+    expected.insert("out".into());
+    let walks: Vec<_> = (0..5)
+        .map(|_| tokio::spawn(keys(client.walk(None))))
+        .collect();
+    for walk in walks {
+        let found = walk.await.unwrap();
+        assert!(
+            found.iter().eq(&expected),
+            "{} of {}",
+            found.len(),
+            expected.len()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_are_removed_and_those_that_stay_are_named() {
+    for served in [Served::start().await, in_memory().await] {
+        let client = within(served.connect(2)).await.unwrap();
+        let mut names: Vec<Name> = (0..300)
+            .map(|number| name(&format!("d/{number}")))
+            .collect();
+        for file in &names {
+            write(&client, &file.to_string(), b"x").await;
+        }
+        write(&client, "full/kept", b"x").await;
+        names.insert(100, name("missing"));
+        names.push(name("full"));
+        names.push(name("d"));
+        let left = within(client.remove_many(&names)).await.unwrap();
+        let left: Vec<_> = left
+            .iter()
+            .map(|one| (one.name.to_string(), one.error.fail_code().unwrap()))
+            .collect();
+        let expected = [("missing", FailCode::NotFound), ("full", FailCode::Exists)];
+        assert_eq!(left, expected.map(|(name, code)| (name.to_owned(), code)));
+        assert_eq!(keys(client.walk(None)).await, ["full/", "full/kept"]);
+        assert!(within(client.remove_many(&[])).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_hold_for_what_stays_at_the_daemon() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("a"), "a").unwrap();
+    fs::write(root.path().join("b"), "b").unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "s").unwrap();
+    symlink(outside.path(), root.path().join("out")).unwrap();
+    let served = Served::start_built(root, |builder| builder.append_only(true)).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let copy = |from: &str, to: &str, options| {
+        let (client, from, to) = (client.clone(), name(from), name(to));
+        async move { code(within(client.copy(&from, &to, options)).await) }
+    };
+    let (adding, replacing) = (RenameOptions::default(), RenameOptions::replacing());
+    assert_eq!(copy("a", "c", adding).await, None);
+    assert_eq!(
+        copy("a", "b", replacing).await,
+        Some(FailCode::NotPermitted)
+    );
+    assert!(copy("out/secret", "d", adding).await.is_some());
+    assert!(copy("a", "out/d", adding).await.is_some());
+    let left = within(client.remove_many(&[name("a"), name("b")]))
+        .await
+        .unwrap();
+    let codes: Vec<_> = left.iter().map(|one| one.error.fail_code()).collect();
+    assert_eq!(codes, [Some(FailCode::NotPermitted); 2]);
+    assert_eq!(keys(client.walk(None)).await, ["a", "b", "c", "out"]);
+    assert!(within(client.walk(Some(name("out"))).next()).await.is_err());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
