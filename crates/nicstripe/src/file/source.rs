@@ -326,6 +326,15 @@ impl Source {
             size: self.whole,
             ..self.identity
         };
+        // A file that was replaced or removed meanwhile has lost its name and is otherwise the same. The
+        // kernel counts that as a change of its attributes.
+        let found = match self.content.is_unlinked() {
+            true => SourceIdentity {
+                ctime: whole.ctime,
+                ..found
+            },
+            false => found,
+        };
         whole
             .check(&found)
             .map_err(|cause| changed(io::Error::other(cause)))
@@ -337,6 +346,14 @@ impl Content {
         match self {
             Self::File(file) | Self::Made(file) => disk::read_exact_at(file, bytes, offset),
             Self::Stored(file) => file.read_exact_at(bytes, offset),
+        }
+    }
+
+    /// Returns true for a file of the file system that has no name any more.
+    fn is_unlinked(&self) -> bool {
+        match self {
+            Self::File(file) => fstat(file).is_ok_and(|stat| stat.st_nlink == 0),
+            Self::Made(_) | Self::Stored(_) => false,
         }
     }
 
