@@ -28,7 +28,7 @@ pub use self::{
     handle::{Client, ConnectedPeer},
     listener::Listener,
     objects::{Content, Entries, Entry, Kind, Stat},
-    reader::{ObjectReader, OpenOptions},
+    reader::{ObjectChunk, ObjectReader, OpenOptions},
     transfer::Transfer,
     writer::ObjectWriter,
 };

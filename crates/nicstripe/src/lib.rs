@@ -340,7 +340,7 @@ pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{
         Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Kind, Listener, NotRemoved,
-        ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
+        ObjectChunk, ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{

@@ -173,6 +173,13 @@ async fn a_walk_names_each_file_once_in_the_order_of_keys() {
         assert_eq!(keys(client.walk(Some(name("empty")))).await, [""; 0]);
         let missing = within(client.walk(Some(name("missing"))).next()).await;
         assert!(missing.unwrap_err().is_not_found());
+        for file in [
+            client.walk(Some(name("a0"))),
+            client.entries(Some(name("a0"))),
+        ] {
+            let mut file = file;
+            assert_eq!(code(within(file.next()).await), Some(FailCode::NotAFile));
+        }
         let after = client.entries(None).after(&name("a0"));
         assert_eq!(keys(after).await, ["b/", "empty/", "z", "ä/"]);
     }
@@ -266,4 +273,21 @@ async fn rights_hold_for_what_stays_at_the_daemon() {
     assert_eq!(keys(client.walk(None)).await, ["a", "b", "c", "out"]);
     assert!(within(client.walk(Some(name("out"))).next()).await.is_err());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_what_shall_be_files_only_files_are_removed() {
+    for served in [Served::start().await, in_memory().await] {
+        let client = within(served.connect(1)).await.unwrap();
+        write(&client, "file", b"x").await;
+        within(client.make_dir(&name("dir"))).await.unwrap();
+        let names = [name("dir"), name("file")];
+        let left = within(client.remove_files(&names)).await.unwrap();
+        let left: Vec<_> = left
+            .iter()
+            .map(|one| (&one.name, one.error.fail_code()))
+            .collect();
+        assert_eq!(left, [(&names[0], Some(FailCode::NotAFile))]);
+        assert_eq!(keys(client.walk(None)).await, ["dir/"]);
+    }
 }

@@ -200,6 +200,33 @@ async fn a_reader_of_a_range_ends_with_it_and_reads_one_content() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_reads_what_is_replaced_or_removed_meanwhile_has_the_old_content() {
+    for served in [Served::start().await, in_memory().await] {
+        let client = within(served.connect(2)).await.unwrap();
+        let (a, old) = (name("a"), content(40_000_000));
+        within(client.write(&a, &old, CopyOptions::default()))
+            .await
+            .unwrap();
+        let replacing = CopyOptions {
+            replace: true,
+            ..CopyOptions::default()
+        };
+        for round in 0..2 {
+            // More than may be read ahead.
+            let reader = client.open_with(&a, OpenOptions::default());
+            let mut reader = within(reader).await.unwrap();
+            match round {
+                0 => drop(within(client.write(&a, &old, replacing)).await.unwrap()),
+                _ => within(client.remove(&a)).await.unwrap(),
+            }
+            let mut read = Vec::new();
+            within(reader.read_to_end(&mut read)).await.unwrap();
+            assert!(read == old);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_condition_grants_no_right_and_a_tree_has_no_tag() {
     let root = tempfile::tempdir().unwrap();
     let served = Served::start_built(root, |builder| builder.append_only(true)).await;

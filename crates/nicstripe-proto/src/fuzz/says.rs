@@ -237,6 +237,7 @@ impl Tape<'_> {
             2 => AskKind::Remove {
                 name: name(),
                 only_if: None,
+                kind: None,
             },
             3 => AskKind::Rename {
                 from: name(),
@@ -259,6 +260,7 @@ impl Tape<'_> {
             },
             7 => AskKind::RemoveMany {
                 names: (0..self.below(4)).map(|_| name()).collect(),
+                kind: None,
             },
             _ => AskKind::Facts {
                 offset: self.number() as u32,

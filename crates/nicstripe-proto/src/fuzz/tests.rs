@@ -642,6 +642,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             ask(AskKind::Remove {
                 name: name("a"),
                 only_if: Some(tag()),
+                kind: None,
             }),
         ),
         (
@@ -677,6 +678,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             "ask-remove-many",
             ask(AskKind::RemoveMany {
                 names: vec![name("a"), name("b/c")],
+                kind: None,
             }),
         ),
         (

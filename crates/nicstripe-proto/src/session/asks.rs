@@ -66,7 +66,7 @@ impl Session {
         }
         let is_full = self.asks.len() >= MOST_ASKS;
         let is_long =
-            matches!(&ask.ask, AskKind::RemoveMany { names } if names.len() > MOST_REMOVED);
+            matches!(&ask.ask, AskKind::RemoveMany { names, .. } if names.len() > MOST_REMOVED);
         let what = match self.asks.entry(ask.id) {
             Entry::Occupied(_) => "twice",
             Entry::Vacant(_) if is_full => "while too many requests are open",

@@ -154,6 +154,7 @@ fn walked(names: &[&str], more: bool) -> AnswerKind {
 fn remove_many() -> AskKind {
     AskKind::RemoveMany {
         names: vec![name("a"), name("b")],
+        kind: None,
     }
 }
 
@@ -219,6 +220,7 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
             AskKind::Remove {
                 name: a.clone(),
                 only_if: None,
+                kind: None,
             },
             stat,
         ),
@@ -244,6 +246,7 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
             AskKind::Remove {
                 name: a,
                 only_if: None,
+                kind: None,
             },
             entries(&[b"a"], false),
         ),

@@ -2,7 +2,7 @@
 
 use nicstripe_proto::{
     Name,
-    message::{AnswerKind, AskKind, Feature, MOST_REMOVED, MOST_REMOVED_BYTES},
+    message::{AnswerKind, AskKind, Feature, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind},
 };
 
 use super::{handle::Client, reconnects::Reconnects};
@@ -117,13 +117,39 @@ impl Client {
     /// The daemon cannot be reached, or does not support it ([`Error::Unsupported`]): any of the names
     /// may or may not have been removed.
     pub async fn remove_many(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
+        self.remove_many_of(None, names).await
+    }
+
+    /// Removes many names as [`remove_many`](Self::remove_many) does, if they are files. Directories
+    /// and other objects remain ([`FailCode::NotAFile`](crate::FailCode::NotAFile)).
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let left = client.remove_files(&[nicstripe::Name::parse(b"maybe-a-directory")?]).await?;
+    /// println!("{} remain", left.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove_many`](Self::remove_many).
+    pub async fn remove_files(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
+        self.remove_many_of(Some(ObjectKind::File), names).await
+    }
+
+    async fn remove_many_of(
+        &self,
+        kind: Option<ObjectKind>,
+        names: &[Name],
+    ) -> Result<Vec<NotRemoved>, Error> {
         let mut left = Vec::new();
         let mut rest = names;
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(batch_of(rest));
             rest = after;
             let names = batch.to_vec();
-            let ask = AskKind::RemoveMany { names };
+            let ask = AskKind::RemoveMany { names, kind };
             let AnswerKind::Removed { failed } = self.ask_for(Feature::Objects, ask).await? else {
                 return Err(self.nonsense());
             };
@@ -172,6 +198,7 @@ mod tests {
         assert!((5..20).contains(&batch), "{batch}");
         let ask = AskKind::RemoveMany {
             names: long[..batch].to_vec(),
+            kind: Some(ObjectKind::Other),
         };
         let ask = nicstripe_proto::message::Ask { id: u32::MAX, ask };
         let written = minicbor::to_vec(nicstripe_proto::Message::Ask(ask)).unwrap();

@@ -290,7 +290,15 @@ impl Client {
     }
 
     /// Returns the daemon's host name or address as the caller gave it.
-    pub(crate) fn host(&self) -> &str {
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), nicstripe::Error> {
+    /// let client = nicstripe::Client::builder().connect("nas").await?;
+    /// assert_eq!(client.host(), "nas");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn host(&self) -> &str {
         &self.inner.host
     }
 

@@ -179,6 +179,7 @@ impl Client {
             AskKind::Remove {
                 name: name.clone(),
                 only_if: None,
+                kind: None,
             },
             None,
         )
@@ -212,8 +213,15 @@ impl Client {
     pub async fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), Error> {
         let only_if = Some(tag);
         let name = name.clone();
-        self.change(AskKind::Remove { name, only_if }, only_if)
-            .await
+        self.change(
+            AskKind::Remove {
+                name,
+                only_if,
+                kind: None,
+            },
+            only_if,
+        )
+        .await
     }
 
     /// Renames a file or directory atomically.
@@ -405,7 +413,7 @@ impl Client {
         let mut reader = self.open_with(name, options).await?;
         let mut bytes = Vec::with_capacity(reader.left().min(MOST_RESERVED) as usize);
         while let Some(chunk) = reader.next_chunk().await? {
-            bytes.extend_from_slice(chunk.bytes());
+            bytes.extend_from_slice(chunk.as_ref());
         }
         Ok(Content {
             stat: *reader.stat(),

@@ -76,16 +76,17 @@ struct Fetch {
     end: u64,
 }
 
-/// Bytes of a file in the buffer in which they arrived.
+/// Bytes of a file in the buffer in which they arrived. Returned by [`ObjectReader::next_chunk`]. Its memory is one of the client's buffers until it is
+/// dropped.
 #[derive(Debug)]
-pub(super) struct ReadChunk {
+pub struct ObjectChunk {
     buffer: ChunkBuffer,
     /// Number of bytes at its start that were read before.
     read: usize,
 }
 
-impl ReadChunk {
-    pub(super) fn bytes(&self) -> &[u8] {
+impl AsRef<[u8]> for ObjectChunk {
+    fn as_ref(&self) -> &[u8] {
         self.buffer.bytes().get(self.read..).unwrap_or_default()
     }
 }
@@ -184,19 +185,38 @@ impl ObjectReader {
         self.end.saturating_sub(self.position)
     }
 
-    /// Returns the next bytes, as they arrived, and `None` at the end.
-    pub(super) async fn next_chunk(&mut self) -> Result<Option<ReadChunk>, Error> {
+    /// Returns the next bytes, in the buffer in which they arrived, and `None` at the end of the file or
+    /// the range. Up to 256 KiB; copies nothing. Cancel safe.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let mut object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
+    /// let mut zeros = 0;
+    /// while let Some(chunk) = object.next_chunk().await? {
+    ///     zeros += chunk.as_ref().iter().filter(|byte| **byte == 0).count();
+    /// }
+    /// println!("{zeros} zeros");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of the other reads of an [`ObjectReader`]; a repeated call continues at the same place.
+    pub async fn next_chunk(&mut self) -> Result<Option<ObjectChunk>, Error> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReadChunk>, Error>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ObjectChunk>, Error>> {
         if self.position >= self.end {
             ready!(self.poll_all_read(cx))?;
             return Poll::Ready(Ok(None));
         }
         ready!(self.poll_chunk(cx))?;
         let chunk = self.fetch.as_mut().and_then(Fetch::take);
-        self.position += chunk.as_ref().map_or(0, |chunk| chunk.bytes().len() as u64);
+        self.position += chunk
+            .as_ref()
+            .map_or(0, |chunk| chunk.as_ref().len() as u64);
         Poll::Ready(Ok(chunk))
     }
 
@@ -361,10 +381,10 @@ impl Fetch {
     }
 
     /// Takes the rest of the available chunk.
-    fn take(&mut self) -> Option<ReadChunk> {
+    fn take(&mut self) -> Option<ObjectChunk> {
         let (buffer, read) = self.chunk.take()?;
-        let chunk = ReadChunk { buffer, read };
-        self.at += chunk.bytes().len() as u64;
+        let chunk = ObjectChunk { buffer, read };
+        self.at += chunk.as_ref().len() as u64;
         Some(chunk)
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ETag, Name,
+    ETag, FailCode, Name,
     journal::Timestamp,
     message::{
         AnswerKind, MOST_ANSWER, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, are_listed,
@@ -61,7 +61,7 @@ impl Objects {
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let peer = self.permitted()?;
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
-        let error = |cause: io::Error| FileError::new("list", shown(), cause);
+        let error = |cause: io::Error| not_listed(shown(), cause);
         let root = match &peer.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
@@ -144,7 +144,7 @@ impl Objects {
     }
 
     /// Removes files and empty directories, durably. Returns the errors of those that remain.
-    pub(super) fn remove_many(&self, names: &[Name]) -> Vec<NotRemoved> {
+    pub(super) fn remove_many(&self, names: &[Name], kind: Option<ObjectKind>) -> Vec<NotRemoved> {
         let mut changed: Vec<(OwnedFd, &Name, u32)> = Vec::new();
         let mut failed = Vec::new();
         let mut fail = |index: u32, error: &FileError| {
@@ -152,7 +152,7 @@ impl Objects {
             failed.push(NotRemoved { index, code, text });
         };
         for (index, name) in (0..).zip(names) {
-            match self.unlink(name, None) {
+            match self.unlink(name, None, kind) {
                 Ok(Some(parent)) => changed.push((parent, name, index)),
                 Ok(None) => {}
                 Err(error) => fail(index, &error),
@@ -189,8 +189,13 @@ impl Objects {
     }
 
     /// Removes a file or an empty directory, durably.
-    pub(super) fn remove(&self, name: &Name, only_if: Option<ETag>) -> Result<(), FileError> {
-        match self.unlink(name, only_if)? {
+    pub(super) fn remove(
+        &self,
+        name: &Name,
+        only_if: Option<ETag>,
+        kind: Option<ObjectKind>,
+    ) -> Result<(), FileError> {
+        match self.unlink(name, only_if, kind)? {
             Some(parent) => synced(&parent, name),
             None => Ok(()),
         }
@@ -198,14 +203,21 @@ impl Objects {
 
     /// Removes a file or an empty directory. Returns its directory, which the caller must sync; `None`
     /// if a storage has removed it durably.
-    fn unlink(&self, name: &Name, only_if: Option<ETag>) -> Result<Option<OwnedFd>, FileError> {
+    fn unlink(
+        &self,
+        name: &Name,
+        only_if: Option<ETag>,
+        kind: Option<ObjectKind>,
+    ) -> Result<Option<OwnedFd>, FileError> {
         let peer = self.permitted()?;
         peer.check_writable(name)?;
         let root = match &peer.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
                 let storage = stored.to_find("remove", Some(name))?;
-                self.check_removable(name, &storage.stat(name)?.on_wire())?;
+                let stat = storage.stat(name)?.on_wire();
+                self.check_removable(name, &stat)?;
+                check_kind(name, &stat, kind)?;
                 match only_if {
                     Some(tag) => storage.remove_if(name, tag)?,
                     None => storage.remove(name)?,
@@ -215,6 +227,7 @@ impl Objects {
         };
         let (parent, leaf, stat) = find(root, name, "remove")?;
         self.check_removable(name, &stat)?;
+        check_kind(name, &stat, kind)?;
         let may = root.logins().check_moved(&parent, leaf);
         may.map_err(|cause| failed("remove", name, cause))?;
         let change = NameChange::of_file(&parent, leaf, only_if, "remove", name)?;
@@ -296,6 +309,33 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+/// Returns the error of a listing. The name, or one above it, may be a file.
+pub(super) fn not_listed(shown: String, cause: io::Error) -> FileError {
+    let is_file = cause.kind() == io::ErrorKind::NotADirectory;
+    let error = FileError::new("list", shown, cause);
+    match is_file {
+        true => error.with_code(FailCode::NotAFile),
+        false => error,
+    }
+}
+
+/// Checks that the object to remove has the type that the peer expects.
+fn check_kind(
+    name: &Name,
+    stat: &ObjectStat,
+    expected: Option<ObjectKind>,
+) -> Result<(), FileError> {
+    if expected.is_none_or(|kind| kind == stat.kind) {
+        return Ok(());
+    }
+    let is = match stat.kind {
+        ObjectKind::File => "it is a regular file",
+        ObjectKind::Dir => "it is a directory",
+        ObjectKind::Other => "it is neither a regular file nor a directory",
+    };
+    Err(FileError::refused("remove", name, is).with_code(FailCode::NotAFile))
 }
 
 /// Opens the parent directory of a name. Returns it with the last component and the metadata of the

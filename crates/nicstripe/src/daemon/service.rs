@@ -93,7 +93,11 @@ impl Serve for Service {
                 .list(dir.as_ref(), after.as_deref(), *most as usize)
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
             AskKind::Stat { name } => objects.stat(name).map(|stat| AnswerKind::Stat { stat }),
-            AskKind::Remove { name, only_if } => objects.remove(name, *only_if).map(done),
+            AskKind::Remove {
+                name,
+                only_if,
+                kind,
+            } => objects.remove(name, *only_if, *kind).map(done),
             AskKind::Rename {
                 from,
                 to,
@@ -118,8 +122,8 @@ impl Serve for Service {
             AskKind::Walk { dir, after, most } => objects
                 .walk(dir.as_ref(), after.as_deref(), *most as usize)
                 .map(|(entries, more)| AnswerKind::Walked { entries, more }),
-            AskKind::RemoveMany { names } => Ok(AnswerKind::Removed {
-                failed: objects.remove_many(names),
+            AskKind::RemoveMany { names, kind } => Ok(AnswerKind::Removed {
+                failed: objects.remove_many(names, *kind),
             }),
             AskKind::MakeDir { name } => objects.make_dir(name).map(done),
             AskKind::Facts { offset } => self

@@ -15,8 +15,7 @@ use rustix::fs::FileType;
 
 use super::{
     listings::MOST_NAMES,
-    objects::{Page, described},
-    served_peer::failed,
+    objects::{Page, described, not_listed},
 };
 use crate::{
     file::{FileError, Lease, entries_of, is_hidden_name, stat_entry},
@@ -195,11 +194,11 @@ impl Level {
     }
 
     fn error(&self) -> impl Fn(io::Error) -> FileError + use<> {
-        let shown = self.name.clone();
-        move |cause| match &shown {
-            Some(name) => failed("list", name, cause),
-            None => FileError::new("list", ".", cause),
-        }
+        let shown = self
+            .name
+            .as_ref()
+            .map_or_else(|| ".".to_owned(), ToString::to_string);
+        move |cause| not_listed(shown.clone(), cause)
     }
 
     /// Opens the directory; returns `None` if it is gone.

@@ -59,6 +59,9 @@ pub enum AskKind {
         /// Tag that the file must have; `None` for any object.
         #[n(1)]
         only_if: Option<ETag>,
+        /// Type that the object must have; `None` for any.
+        #[n(2)]
+        kind: Option<ObjectKind>,
     },
     /// Renames a file or directory. The answer is [`AnswerKind::Done`].
     #[n(3)]
@@ -135,6 +138,9 @@ pub enum AskKind {
         /// Names to remove, in this order.
         #[n(0)]
         names: Vec<Name>,
+        /// Type that the objects must have; `None` for any.
+        #[n(1)]
+        kind: Option<ObjectKind>,
     },
 }
 
@@ -367,7 +373,7 @@ impl AskKind {
                     && entries.len() <= *most as usize
                     && !(*more && entries.is_empty())
             }
-            (Self::RemoveMany { names }, AnswerKind::Removed { failed }) => {
+            (Self::RemoveMany { names, .. }, AnswerKind::Removed { failed }) => {
                 failed.is_sorted_by(|one, next| one.index < next.index)
                     && failed.iter().all(|one| {
                         (one.index as usize) < names.len() && one.text.len() <= MOST_REASON

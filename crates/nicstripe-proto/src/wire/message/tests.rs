@@ -629,6 +629,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ask(AskKind::Remove {
             name: name("a"),
             only_if: None,
+            kind: None,
         }),
         "82 11 81 a2 0005 01 82 02 a1 00814161",
     );
@@ -732,6 +733,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ask(AskKind::Remove {
             name: name("a"),
             only_if: Some(tag),
+            kind: None,
         }),
         &format!(
             "82 11 81 a2 0005 01 82 02 a2 00814161 0150{}",
@@ -760,7 +762,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
     );
     let names = vec![name("a"), name("b")];
     pinned(
-        ask(AskKind::RemoveMany { names }),
+        ask(AskKind::RemoveMany { names, kind: None }),
         "82 11 81 a2 0005 01 82 08 a1 00 82 814161 814162",
     );
     let copied = |copy| answer(AnswerKind::Copied { upto: 300, copy });

@@ -162,6 +162,15 @@ impl Client {
         self.waiter.call(self.inner.remove_many(names))
     }
 
+    /// Removes many files and nothing else, like [`crate::Client::remove_files`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::remove_files`].
+    pub fn remove_files(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
+        self.waiter.call(self.inner.remove_files(names))
+    }
+
     /// Copies a file at the daemon, like [`crate::Client::copy`].
     ///
     /// # Errors

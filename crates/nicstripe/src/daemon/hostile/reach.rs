@@ -148,6 +148,7 @@ fn remove(of: &str) -> Message {
     ask(AskKind::Remove {
         name: name(of),
         only_if: None,
+        kind: None,
     })
 }
 

@@ -98,7 +98,7 @@ impl Account {
             AskKind::Copy { from, to, .. } => {
                 ("copy", logged(format_args!("{from} -> {to}")).to_string())
             }
-            AskKind::RemoveMany { names } => {
+            AskKind::RemoveMany { names, .. } => {
                 let first = names.first().map(|name| logged(name).to_string());
                 let others = names.len().saturating_sub(1);
                 (

@@ -278,6 +278,7 @@ async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     let ask = AskKind::Remove {
         name,
         only_if: None,
+        kind: None,
     };
     applied.command(Command::Ask { ask, reply });
     for breach in 1..=MOST_BREACHES {
@@ -500,6 +501,7 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
     let ask = AskKind::Remove {
         name: Name::new(["a"]).unwrap(),
         only_if: None,
+        kind: None,
     };
     let ask = Ask { id: 7, ask };
     let said = [
@@ -583,6 +585,7 @@ async fn a_session_that_gives_up_tells_all_who_wait() {
     let ask = AskKind::Remove {
         name: Name::new(["a"]).unwrap(),
         only_if: None,
+        kind: None,
     };
     applied.command(Command::Ask { ask, reply });
     assert!(answer.try_recv().is_err());
