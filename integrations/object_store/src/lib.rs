@@ -1,0 +1,53 @@
+//! A nicstripe daemon as a store of the crate [`object_store`]: objects are files below the daemon's
+//! root, and their bytes go over every cable that leads there.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use nicstripe::Client;
+//! use nicstripe_object_store::NicstripeStore;
+//! use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::builder().connect("nas").await?;
+//! let store: Arc<dyn ObjectStore> = Arc::new(NicstripeStore::new(client));
+//! let table = Path::from("lake/orders/part-0.parquet");
+//! let footer = store.get_range(&table, 0..64).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! - **Durability.** An object is on the daemon's disk, under its name, whole and verified, when a put,
+//!   a copy or the completion of an upload returns. One that fails or is dropped leaves nothing.
+//! - **Conditions.** `e_tag` is the daemon's [`ETag`](nicstripe::ETag). [`PutMode::Create`] and
+//!   [`PutMode::Update`] are atomic at the daemon, as are [`copy_if_not_exists`] and
+//!   [`rename_if_not_exists`]. A read that changes under its reader fails; it never mixes two contents.
+//! - **Outages.** Lost cables cause no error. Calls wait for a daemon that is away, for the client's
+//!   [`patience`](nicstripe::ClientBuilder::patience), except for what may have been carried out.
+//! - **Order.** [`list`] returns objects in the order of their paths.
+//!
+//! A path that ends at a directory has no object. Empty directories are no objects, but prefixes. An
+//! object cannot have the path of a directory, nor lie below the path of an object.
+//!
+//! # Not supported
+//!
+//! Attributes and versions of objects ([`Error::NotImplemented`]). Tags are ignored.
+//!
+//! [`PutMode::Create`]: object_store::PutMode::Create
+//! [`PutMode::Update`]: object_store::PutMode::Update
+//! [`copy_if_not_exists`]: object_store::ObjectStoreExt::copy_if_not_exists
+//! [`rename_if_not_exists`]: object_store::ObjectStoreExt::rename_if_not_exists
+//! [`list`]: object_store::ObjectStore::list
+//! [`Error::NotImplemented`]: object_store::Error::NotImplemented
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod failure;
+mod object;
+mod store;
+mod upload;
+
+pub use self::store::NicstripeStore;

@@ -1,0 +1,110 @@
+//! Uploads in parts, which are written in their order as they come.
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use nicstripe::{Error, ObjectWriter, Report};
+use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart, path::Path};
+use tokio::{
+    io::AsyncWriteExt as _,
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+use crate::{
+    failure::{generic, told},
+    object::put_result,
+};
+
+/// Upload of one object. Its parts form one stream in the order of
+/// [`put_part`](MultipartUpload::put_part), whatever order their futures are awaited in.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    path: Path,
+    /// Parts for the task that writes them; `None` once the upload is complete or aborted.
+    parts: Option<mpsc::UnboundedSender<Part>>,
+    writing: Option<JoinHandle<Result<Report, Error>>>,
+}
+
+#[derive(Debug)]
+struct Part {
+    payload: PutPayload,
+    written: oneshot::Sender<()>,
+}
+
+impl Upload {
+    pub(crate) fn new(path: Path, writer: ObjectWriter) -> Self {
+        // As long as the caller lets parts wait, which their futures limit.
+        let (parts, received) = mpsc::unbounded_channel();
+        Self {
+            path,
+            parts: Some(parts),
+            writing: Some(tokio::spawn(write(writer, received))),
+        }
+    }
+
+    /// Waits for the end of the task. An upload that has ended fails.
+    async fn end(&mut self) -> Result<Report> {
+        let ended = || generic("the upload has ended");
+        let writing = self.writing.take().ok_or_else(ended)?;
+        let report = writing.await.map_err(generic)?;
+        report.map_err(|error| told(error, &self.path))
+    }
+}
+
+/// Writes parts until their sender is gone without an end, which discards the object, or says that
+/// it is complete.
+async fn write(
+    mut writer: ObjectWriter,
+    mut parts: mpsc::UnboundedReceiver<Part>,
+) -> Result<Report, Error> {
+    while let Some(Part { payload, written }) = parts.recv().await {
+        let mut failed = false;
+        for bytes in &payload {
+            failed |= !failed && writer.write_all(bytes).await.is_err();
+        }
+        if failed {
+            // Tells why.
+            break;
+        }
+        // Nobody may wait for it.
+        let _ = written.send(());
+    }
+    writer.finish().await
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, payload: PutPayload) -> UploadPart {
+        let (written, is_written) = oneshot::channel();
+        if let Some(parts) = &self.parts {
+            // Fails if the task has ended, as `is_written` does.
+            let _ = parts.send(Part { payload, written });
+        }
+        let failed = || generic("the upload has failed; completing it tells why");
+        is_written.map(move |is| is.map_err(|_| failed())).boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        drop(self.parts.take());
+        Ok(put_result(self.end().await?.etag))
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        drop(self.parts.take());
+        if let Some(writing) = self.writing.take() {
+            // Drops the writer, which leaves nothing.
+            writing.abort();
+            let _ = writing.await;
+        }
+        Ok(())
+    }
+}
+
+/// An upload that is dropped is none.
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(writing) = &self.writing {
+            writing.abort();
+        }
+    }
+}
