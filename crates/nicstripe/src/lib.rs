@@ -234,6 +234,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/EMBEDDING.md")]
+struct Embedding;
+
 pub mod bench;
 mod client;
 mod daemon;

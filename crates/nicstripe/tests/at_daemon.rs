@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     os::unix::fs::{PermissionsExt, symlink},
+    time::Duration,
 };
 
 use nicstripe::{
@@ -115,6 +116,33 @@ async fn a_copy_has_the_mode_of_the_file_and_leaves_nothing_when_it_fails() {
         Some(FailCode::Exists)
     );
     assert_eq!(leftovers(served.root.path()), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_was_given_up_holds_nothing() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    // Sparse at the source; a copy writes all of it.
+    let file = fs::File::create(served.path("large")).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let options = RenameOptions::default();
+    let (large, small, to) = (name("large"), name("small"), name("copy"));
+    let copying = client.copy(&large, &to, options);
+    let given_up = tokio::time::timeout(Duration::from_millis(100), copying).await;
+    if let Ok(copied) = given_up {
+        // The file system shares blocks.
+        copied.unwrap();
+        within(client.remove(&to)).await.unwrap();
+    }
+    write(&client, "small", b"x").await;
+    assert_eq!(
+        within(client.copy(&small, &to, options))
+            .await
+            .unwrap()
+            .size,
+        1
+    );
+    assert_eq!(within(client.read(&to, None)).await.unwrap(), b"x");
 }
 
 #[tokio::test(flavor = "multi_thread")]

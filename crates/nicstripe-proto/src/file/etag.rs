@@ -12,7 +12,7 @@ use super::journal::SourceIdentity;
 /// the owner or the permission bits may have changed. Only the daemon computes tags; other machines
 /// may compare two for equality.
 ///
-/// A tag is made of the size, the times and the inode that the file system tells. It is as good as
+/// A tag is made of the size, the times and the inode in the file system. It is as good as
 /// their clock: contents that follow each other within one tick of the kernel's clock (up to 10 ms)
 /// in the same inode, with the same size, have the same tag. Each file that nicstripe commits is a new
 /// inode.

@@ -1,7 +1,9 @@
 //! Work on files that stay at the daemon: copies, and the removal of many.
 
+use std::time::{Duration, Instant};
+
 use nicstripe_proto::{
-    Name,
+    FailCode, Name,
     message::{AnswerKind, AskKind, Feature, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind},
 };
 
@@ -57,8 +59,17 @@ impl Client {
         let _turn = self.inner.copies.acquire().await;
         let events = self.inner.settings.session.events.as_ref();
         let (mut reconnects, mut moved) = (Reconnects::new(&self.inner), 0);
+        let begun = Instant::now();
         loop {
             match self.copy_once(from, to, options, &mut moved).await {
+                // A copy of a session that was lost may hold the name until the daemon notices.
+                Err(error)
+                    if error.fail_code() == Some(FailCode::Busy)
+                        && begun.elapsed() < BUSY_TIMEOUT =>
+                {
+                    let pause = async { tokio::time::sleep(BUSY_PAUSE).await };
+                    self.inner.runtime.run(pause).await?;
+                }
                 Err(error) => reconnects.again(error, moved, events).await?,
                 copied => return copied,
             }
@@ -182,6 +193,10 @@ fn batch_of(names: &[Name]) -> usize {
         .count()
         .max(1)
 }
+
+/// Maximum time for which a copy waits for another transfer to the same name, and how often it looks.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

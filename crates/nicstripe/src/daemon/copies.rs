@@ -59,6 +59,11 @@ impl Copies {
         }
     }
 
+    /// Ends a copy to this name, if there is one.
+    pub(super) fn end(&mut self, to: &Name) {
+        self.0.retain(|copy| copy.to != *to);
+    }
+
     /// Keeps a copy for its next part. Of more than [`MOST_COPIES`], the one that the peer has not
     /// asked for the longest ends.
     pub(super) fn keep(&mut self, copy: Copy) {

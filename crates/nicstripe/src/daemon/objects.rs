@@ -25,7 +25,10 @@ use super::{
     walks::Walks,
 };
 use crate::{
-    file::{FileError, NameChange, Root, etag_of, rename_to_free, stat_entry, sync_names},
+    file::{
+        FileError, Inode, NameChange, Root, etag_of, inode_of, rename_to_free, stat_entry,
+        sync_names,
+    },
     storage::{Listed, Served, Storage},
     trust::Access,
 };
@@ -127,7 +130,11 @@ impl Objects {
     ) -> Result<AnswerKind, FileError> {
         let peer = self.permitted()?;
         let mut copy = match offset {
-            0 => Copy::begin(peer, request)?,
+            0 => {
+                // One that the client has given up would hold the name.
+                self.copies.lock().end(request.to);
+                Copy::begin(peer, request)?
+            }
             _ => self.copies.lock().take(request, offset)?,
         };
         if !copy.go_on()? {
@@ -145,31 +152,40 @@ impl Objects {
 
     /// Removes files and empty directories, durably. Returns the errors of those that remain.
     pub(super) fn remove_many(&self, names: &[Name], kind: Option<ObjectKind>) -> Vec<NotRemoved> {
-        let mut changed: Vec<(OwnedFd, &Name, u32)> = Vec::new();
         let mut failed = Vec::new();
         let mut fail = |index: u32, error: &FileError| {
             let (code, text) = (error.code, error.one_line());
             failed.push(NotRemoved { index, code, text });
         };
+        // Directories to sync, once each, with the names that were in them.
+        let mut changed: Vec<Emptied<'_>> = Vec::new();
         for (index, name) in (0..).zip(names) {
-            match self.unlink(name, None, kind) {
-                Ok(Some(parent)) => changed.push((parent, name, index)),
-                Ok(None) => {}
-                Err(error) => fail(index, &error),
+            let parent = match self.unlink(name, None, kind) {
+                Ok(Some(parent)) => parent,
+                Ok(None) => continue,
+                Err(error) => {
+                    fail(index, &error);
+                    continue;
+                }
+            };
+            match fstat(&parent).map(|stat| inode_of(&stat)) {
+                Ok(inode) => match changed.iter_mut().find(|one| one.inode == inode) {
+                    Some(known) => known.names.push((index, name)),
+                    None => changed.push(Emptied {
+                        inode,
+                        dir: parent,
+                        names: vec![(index, name)],
+                    }),
+                },
+                Err(cause) => fail(index, &FileError::new("remove", name, cause.into())),
             }
         }
-        // One sync a directory.
-        let inode = |dir: &OwnedFd| fstat(dir).map(|stat| (stat.st_dev, stat.st_ino)).ok();
-        let mut synced_last = None;
-        changed.sort_by_key(|(dir, ..)| inode(dir));
-        for (dir, name, index) in &changed {
-            let this = inode(dir);
-            if this.is_some() && this == synced_last {
-                continue;
-            }
-            match synced(dir, name) {
-                Ok(()) => synced_last = this,
-                Err(error) => fail(*index, &error),
+        for Emptied { dir, names, .. } in &changed {
+            for (index, name) in names {
+                match synced(dir, name) {
+                    Ok(()) => break,
+                    Err(error) => fail(*index, &error),
+                }
             }
         }
         failed.sort_by_key(|one| one.index);
@@ -336,6 +352,13 @@ fn check_kind(
         ObjectKind::Other => "it is neither a regular file nor a directory",
     };
     Err(FileError::refused("remove", name, is).with_code(FailCode::NotAFile))
+}
+
+/// Directory from which names were removed, with their indices in the request. Not synced yet.
+struct Emptied<'a> {
+    inode: Inode,
+    dir: OwnedFd,
+    names: Vec<(u32, &'a Name)>,
 }
 
 /// Opens the parent directory of a name. Returns it with the last component and the metadata of the

@@ -139,12 +139,31 @@ impl Walk {
         more
     }
 
+    /// Forgets names of the outermost directories, which are read again, while all are too many.
+    fn forget_names(&mut self) {
+        let mut count: usize = self.levels.iter().map(|level| level.names.len()).sum();
+        for index in 0..self.levels.len().saturating_sub(1) {
+            if count <= MOST_KEPT {
+                return;
+            }
+            let [level, below, ..] = &mut self.levels[index..] else {
+                return;
+            };
+            count -= level.names.len();
+            level.names.clear();
+            level.is_complete = false;
+            level.read_to = below.prefix.get(level.prefix.len()..).map(<[u8]>::to_vec);
+        }
+    }
+
     fn fill_open(&mut self, page: &mut Page, served: &Served) -> Result<bool, FileError> {
         while let Some(level) = self.levels.last_mut() {
             let Some((key, stat)) = level.names.pop_first() else {
                 if level.is_complete {
                     self.levels.pop();
-                } else if !level.read(served)? {
+                } else if level.read(served)? {
+                    self.forget_names();
+                } else {
                     // Removed meanwhile, or what was a directory is none.
                     self.levels.pop();
                 }
@@ -334,6 +353,9 @@ fn is_gone(cause: &io::Error) -> bool {
 
 /// Memory of a name besides its bytes: its place in the map.
 const OF_NAME: usize = 96;
+
+/// Maximum number of names of a walk in memory, besides those of the directory that is read.
+const MOST_KEPT: usize = 2 * MOST_NAMES;
 
 /// Number of entries that a storage is asked for at once.
 const MOST_LISTED: usize = 4096;

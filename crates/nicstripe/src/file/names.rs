@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, ffi::OsStr, fmt::Display, io, os::fd::OwnedFd};
 
 use nicstripe_proto::{ETag, FailCode};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::fs::{AtFlags, FileType, fstat, statat};
+use rustix::fs::{FileType, OFlags, fstat};
 
-use super::{error::FileError, stored::etag_of};
+use super::{beneath::open_entry, error::FileError, stored::etag_of};
 
 /// Lock of each file system, by its device number. One that does not answer delays no other.
 static FILE_SYSTEMS: Mutex<BTreeMap<u64, &'static RwLock<()>>> = Mutex::new(BTreeMap::new());
@@ -20,7 +20,9 @@ static FILE_SYSTEMS: Mutex<BTreeMap<u64, &'static RwLock<()>>> = Mutex::new(BTre
 #[expect(dead_code, reason = "held for its drop")]
 pub(crate) enum NameChange {
     Any(RwLockReadGuard<'static, ()>),
-    Conditional(RwLockWriteGuard<'static, ()>),
+    /// With the file that is checked: if the change removes its last name, its blocks are freed when it
+    /// is closed, after the others may go on.
+    Conditional(RwLockWriteGuard<'static, ()>, OwnedFd),
 }
 
 impl NameChange {
@@ -46,13 +48,16 @@ impl NameChange {
         let Some(tag) = only_if else {
             return Self::any(dir).map_err(failed);
         };
-        let permitted = Self::Conditional(lock_of(dir).map_err(failed)?.write());
-        let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-        let found = found
-            .ok()
-            .filter(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile);
-        check_tag(found.as_ref().map(etag_of), tag, operation, shown)?;
-        Ok(permitted)
+        let guard = lock_of(dir).map_err(failed)?.write();
+        let Ok(file) = open_entry(dir, name, OFlags::PATH) else {
+            return Err(untagged(tag, operation, shown));
+        };
+        let found = fstat(&file).map_err(|cause| failed(cause.into()))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(untagged(tag, operation, shown));
+        }
+        check_tag(Some(etag_of(&found)), tag, operation, shown)?;
+        Ok(Self::Conditional(guard, file.into()))
     }
 }
 
@@ -63,13 +68,21 @@ pub(crate) fn check_tag(
     operation: &'static str,
     shown: &dyn Display,
 ) -> Result<(), FileError> {
-    let why = match found {
-        Some(found) if found == expected => return Ok(()),
-        Some(found) => format!("its entity tag is {found} and not {expected}"),
-        None => format!("no file of that name has the entity tag {expected}"),
-    };
+    match found {
+        Some(found) if found == expected => Ok(()),
+        Some(found) => {
+            let why = format!("its entity tag is {found} and not {expected}");
+            let error = FileError::new(operation, shown, io::Error::other(why));
+            Err(error.with_code(FailCode::Precondition))
+        }
+        None => Err(untagged(expected, operation, shown)),
+    }
+}
+
+fn untagged(expected: ETag, operation: &'static str, shown: &dyn Display) -> FileError {
+    let why = format!("no file of that name has the entity tag {expected}");
     let error = FileError::new(operation, shown, io::Error::other(why));
-    Err(error.with_code(FailCode::Precondition))
+    error.with_code(FailCode::Precondition)
 }
 
 fn lock_of(dir: &OwnedFd) -> io::Result<&'static RwLock<()>> {
