@@ -1,7 +1,8 @@
 //! Errors of the client as those of object_store.
 
 use nicstripe::{Error, FailCode};
-use object_store::path::Path;
+
+use super::object_store::{self, path::Path};
 
 /// Name of this store in errors.
 pub(crate) const STORE: &str = "nicstripe";

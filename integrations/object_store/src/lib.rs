@@ -31,6 +31,11 @@
 //! A path that ends at a directory has no object. Empty directories are no objects, but prefixes. An
 //! object cannot have the path of a directory, nor lie below the path of an object.
 //!
+//! # Versions of object_store
+//!
+//! [`NicstripeStore`] is a store of object_store 0.14. With the feature `v0_13`, `v0_13::NicstripeStore`
+//! is one of 0.13, which DataFusion 55 and Delta Lake 1.1 use.
+//!
 //! # Not supported
 //!
 //! Attributes and versions of objects ([`Error::NotImplemented`]). Tags are ignored.
@@ -44,10 +49,13 @@
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the same source for each version of object_store"
+)]
 
-mod failure;
-mod object;
-mod store;
-mod upload;
+#[cfg(feature = "v0_13")]
+pub mod v0_13;
+mod v0_14;
 
-pub use self::store::NicstripeStore;
+pub use self::v0_14::NicstripeStore;

@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use nicstripe::{ETag, Name, ObjectReader, Stat};
-use object_store::{Error, ObjectMeta, PutResult, Result, path::Path};
 
-use crate::failure::{generic, told};
+use super::{
+    failure::{generic, told},
+    object_store::{self, Error, ObjectMeta, Result, path::Path},
+};
 
 /// Returns the daemon's name of the object at a path.
 pub(crate) fn name_of(path: &Path) -> Result<Name> {
@@ -36,9 +38,13 @@ pub(crate) fn meta_of(location: Path, stat: &Stat) -> ObjectMeta {
         location,
         last_modified: stat.modified.into(),
         size: stat.size,
-        e_tag: stat.etag.map(|tag| tag.to_string()),
+        e_tag: e_tag(stat.etag),
         version: None,
     }
+}
+
+pub(crate) fn e_tag(tag: Option<ETag>) -> Option<String> {
+    tag.map(|tag| tag.to_string())
 }
 
 /// Returns the tag of a version of an object, which another store may have told.
@@ -48,14 +54,6 @@ pub(crate) fn tag_of(e_tag: Option<&str>, path: &Path) -> Result<ETag> {
         path: path.to_string(),
         source: Box::<nicstripe::ParseETagError>::new(error),
     })
-}
-
-pub(crate) fn put_result(tag: Option<ETag>) -> PutResult {
-    PutResult {
-        e_tag: tag.map(|tag| tag.to_string()),
-        version: None,
-        extensions: Default::default(),
-    }
 }
 
 /// Returns the bytes of a reader, in the client's buffers.

@@ -6,15 +6,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use nicstripe::{Client, Entries, FailCode, Kind, Name, OpenOptions, Stat};
-use object_store::{
-    Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload,
-    ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, RenameOptions, RenameTargetMode, Result, path::Path,
-};
 
-use crate::{
+use super::{
     failure::{STORE, generic, not_implemented, told},
-    object::{content, dir_of, meta_of, name_of, path_of, put_result, tag_of},
+    get_result, list_result,
+    object::{content, dir_of, e_tag, meta_of, name_of, path_of, tag_of},
+    object_store::{
+        CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload,
+        ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions,
+        PutOptions, PutPayload, PutResult, RenameOptions, RenameTargetMode, Result, path::Path,
+    },
+    put_result,
     upload::Upload,
 };
 
@@ -188,7 +190,7 @@ impl ObjectStore for NicstripeStore {
             .write(&name, Bytes::from(payload), options)
             .await;
         let report = report.map_err(|error| told(error, location))?;
-        Ok(put_result(report.etag))
+        Ok(put_result(e_tag(report.etag)))
     }
 
     async fn put_multipart_opts(
@@ -213,7 +215,8 @@ impl ObjectStore for NicstripeStore {
             let stat = self.stat(&name, location).await?;
             let meta = meta_of(location.clone(), &stat);
             options.check_preconditions(&meta)?;
-            return Ok(result(meta, 0..0, stream::empty().boxed()));
+            let nothing = GetResultPayload::Stream(stream::empty().boxed());
+            return Ok(get_result(nothing, meta, 0..0));
         }
         let opened = self
             .options_of(&name, location, options.range.as_ref())
@@ -226,7 +229,8 @@ impl ObjectStore for NicstripeStore {
             Some(range) => range.as_range(meta.size).map_err(generic)?,
             None => 0..meta.size,
         };
-        Ok(result(meta, range, content(reader, location.clone())))
+        let content = GetResultPayload::Stream(content(reader, location.clone()));
+        Ok(get_result(content, meta, range))
     }
 
     fn delete_stream(
@@ -270,26 +274,23 @@ impl ObjectStore for NicstripeStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let dir = dir_of(prefix)?;
-        let mut found = ListResult {
-            common_prefixes: Vec::new(),
-            objects: Vec::new(),
-            extensions: Default::default(),
-        };
+        let (mut prefixes, mut objects) = (Vec::new(), Vec::new());
         let mut entries = self.client.entries(dir.clone());
         loop {
             let entry = match entries.next().await {
                 Ok(Some(entry)) => entry,
-                Ok(None) => return Ok(found),
-                Err(error) if is_no_directory(&error) && dir.is_some() => return Ok(found),
+                Ok(None) => break,
+                Err(error) if is_no_directory(&error) && dir.is_some() => break,
                 Err(error) => return Err(generic(error)),
             };
             let path = path_of(dir.as_ref(), &entry.name)?;
             match entry.stat.kind {
-                Kind::File => found.objects.push(meta_of(path, &entry.stat)),
-                Kind::Dir => found.common_prefixes.push(path),
+                Kind::File => objects.push(meta_of(path, &entry.stat)),
+                Kind::Dir => prefixes.push(path),
                 _ => {}
             }
         }
+        Ok(list_result(prefixes, objects))
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
@@ -318,20 +319,6 @@ impl ObjectStore for NicstripeStore {
         self.stat(&old, from).await?;
         let renamed = self.client.rename(&old, &new, options).await;
         renamed.map_err(|error| told_of_two(error, from, to))
-    }
-}
-
-fn result(
-    meta: ObjectMeta,
-    range: std::ops::Range<u64>,
-    bytes: BoxStream<'static, Result<Bytes>>,
-) -> GetResult {
-    GetResult {
-        payload: GetResultPayload::Stream(bytes),
-        meta,
-        range,
-        attributes: Attributes::new(),
-        extensions: Default::default(),
     }
 }
 

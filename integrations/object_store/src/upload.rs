@@ -3,16 +3,17 @@
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use nicstripe::{Error, ObjectWriter, Report};
-use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart, path::Path};
 use tokio::{
     io::AsyncWriteExt as _,
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
 
-use crate::{
+use super::{
     failure::{generic, told},
-    object::put_result,
+    object::e_tag,
+    object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart, path::Path},
+    put_result,
 };
 
 /// Upload of one object. Its parts form one stream in the order of
@@ -86,7 +87,7 @@ impl MultipartUpload for Upload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         drop(self.parts.take());
-        Ok(put_result(self.end().await?.etag))
+        Ok(put_result(e_tag(self.end().await?.etag)))
     }
 
     async fn abort(&mut self) -> Result<()> {

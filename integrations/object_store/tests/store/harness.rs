@@ -13,6 +13,8 @@ use tempfile::TempDir;
 /// Daemon that serves an empty root, until it is dropped.
 pub(crate) struct Served {
     pub(crate) store: NicstripeStore,
+    #[cfg(feature = "v0_13")]
+    pub(crate) older: nicstripe_object_store::v0_13::NicstripeStore,
     pub(crate) root: TempDir,
     shutdown: CancellationToken,
 }
@@ -56,6 +58,8 @@ impl Served {
             .await
             .unwrap();
         Self {
+            #[cfg(feature = "v0_13")]
+            older: nicstripe_object_store::v0_13::NicstripeStore::new(client.clone()),
             store: NicstripeStore::new(client),
             root,
             shutdown,

@@ -1,0 +1,45 @@
+//! Store of object_store 0.13, the version of DataFusion 55 and Delta Lake 1.1.
+
+pub(crate) use object_store_0_13 as object_store;
+
+use self::object_store::{
+    Attributes, GetResult, GetResultPayload, ListResult, ObjectMeta, PutResult, path::Path,
+};
+
+#[path = "failure.rs"]
+mod failure;
+#[path = "object.rs"]
+mod object;
+#[path = "store.rs"]
+mod store;
+#[path = "upload.rs"]
+mod upload;
+
+pub use self::store::NicstripeStore;
+
+fn put_result(e_tag: Option<String>) -> PutResult {
+    PutResult {
+        e_tag,
+        version: None,
+    }
+}
+
+fn get_result(
+    payload: GetResultPayload,
+    meta: ObjectMeta,
+    range: std::ops::Range<u64>,
+) -> GetResult {
+    GetResult {
+        payload,
+        meta,
+        range,
+        attributes: Attributes::new(),
+    }
+}
+
+fn list_result(common_prefixes: Vec<Path>, objects: Vec<ObjectMeta>) -> ListResult {
+    ListResult {
+        common_prefixes,
+        objects,
+    }
+}
