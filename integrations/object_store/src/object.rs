@@ -22,9 +22,9 @@ pub(crate) fn dir_of(prefix: Option<&Path>) -> Result<Option<Name>> {
 
 /// Returns the path of a name, which is relative to the directory `dir`.
 pub(crate) fn path_of(dir: Option<&Name>, name: &Name) -> Result<Path> {
-    let all = dir.into_iter().flat_map(Name::components);
-    let all: Vec<&[u8]> = all.chain(name.components()).collect();
-    let text = String::from_utf8(all.join(&b'/')).map_err(|error| Error::InvalidPath {
+    let above = dir.into_iter().flat_map(Name::components);
+    let all = Name::new(above.chain(name.components())).map_err(generic)?;
+    let text = String::from_utf8(all.to_bytes()).map_err(|error| Error::InvalidPath {
         source: object_store::path::Error::NonUnicode {
             path: nicstripe::escaped(error.as_bytes()),
             source: error.utf8_error(),

@@ -266,7 +266,7 @@ impl ObjectStore for NicstripeStore {
                 (Some(offset), Some(dir)) => match offset.strip_prefix(dir) {
                     Some(below) => Some(walk.after(&below)),
                     // All that is below the prefix is before the offset, or all behind.
-                    None => (key_below(dir) > key(&offset)).then_some(walk),
+                    None => (key_below(dir) > offset.to_bytes()).then_some(walk),
                 },
             }
         })
@@ -330,13 +330,9 @@ fn told_of_two(error: nicstripe::Error, from: &Path, to: &Path) -> Error {
     }
 }
 
-fn key(name: &Name) -> Vec<u8> {
-    name.components().collect::<Vec<_>>().join(&b'/')
-}
-
 /// Returns what all keys below a directory begin with.
 fn key_below(dir: &Name) -> Vec<u8> {
-    let mut key = key(dir);
+    let mut key = dir.to_bytes();
     key.push(b'/');
     key
 }

@@ -21,24 +21,28 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct Upload {
     path: Path,
-    /// Parts for the task that writes them; `None` once the upload is complete or aborted.
-    parts: Option<mpsc::UnboundedSender<Part>>,
+    /// Items for the task that writes them; `None` once the upload is complete or aborted.
+    items: Option<mpsc::UnboundedSender<Item>>,
     writing: Option<JoinHandle<Result<Report, Error>>>,
 }
 
 #[derive(Debug)]
-struct Part {
-    payload: PutPayload,
-    written: oneshot::Sender<()>,
+enum Item {
+    Part {
+        payload: PutPayload,
+        written: oneshot::Sender<()>,
+    },
+    /// The object is complete. Without it nothing is committed.
+    End,
 }
 
 impl Upload {
     pub(crate) fn new(path: Path, writer: ObjectWriter) -> Self {
         // As long as the caller lets parts wait, which their futures limit.
-        let (parts, received) = mpsc::unbounded_channel();
+        let (items, received) = mpsc::unbounded_channel();
         Self {
             path,
-            parts: Some(parts),
+            items: Some(items),
             writing: Some(tokio::spawn(write(writer, received))),
         }
     }
@@ -52,13 +56,17 @@ impl Upload {
     }
 }
 
-/// Writes parts until their sender is gone without an end, which discards the object, or says that
-/// it is complete.
+/// Writes parts until the object is complete. Discards it if their sender is gone before.
 async fn write(
     mut writer: ObjectWriter,
-    mut parts: mpsc::UnboundedReceiver<Part>,
+    mut items: mpsc::UnboundedReceiver<Item>,
 ) -> Result<Report, Error> {
-    while let Some(Part { payload, written }) = parts.recv().await {
+    loop {
+        let (payload, written) = match items.recv().await {
+            Some(Item::Part { payload, written }) => (payload, written),
+            Some(Item::End) => break,
+            None => return Err(Error::Cancelled { resumable: false }),
+        };
         let mut failed = false;
         for bytes in &payload {
             failed |= !failed && writer.write_all(bytes).await.is_err();
@@ -77,21 +85,24 @@ async fn write(
 impl MultipartUpload for Upload {
     fn put_part(&mut self, payload: PutPayload) -> UploadPart {
         let (written, is_written) = oneshot::channel();
-        if let Some(parts) = &self.parts {
+        if let Some(items) = &self.items {
             // Fails if the task has ended, as `is_written` does.
-            let _ = parts.send(Part { payload, written });
+            let _ = items.send(Item::Part { payload, written });
         }
         let failed = || generic("the upload has failed; completing it tells why");
         is_written.map(move |is| is.map_err(|_| failed())).boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        drop(self.parts.take());
+        if let Some(items) = self.items.take() {
+            // Fails if the task has ended, which tells why.
+            let _ = items.send(Item::End);
+        }
         Ok(put_result(e_tag(self.end().await?.etag)))
     }
 
     async fn abort(&mut self) -> Result<()> {
-        drop(self.parts.take());
+        drop(self.items.take());
         if let Some(writing) = self.writing.take() {
             // Drops the writer, which leaves nothing.
             writing.abort();
