@@ -229,11 +229,17 @@ async fn a_walk_of_many_pages_goes_on_where_it_was_whoever_else_walks() {
         }
     }
     symlink("..", served.path("out")).unwrap();
+    symlink(".", served.path("loop")).unwrap();
+    expected.insert("loop".into());
     fs::write(served.path(".x.01234567.nicstripe-part"), "hidden").unwrap();
     expected.insert("out".into());
     let walks: Vec<_> = (0..5)
         .map(|_| tokio::spawn(keys(client.walk(None))))
         .collect();
+    for link in ["loop/0-", "loop/loop/0-", "loop/1-xxx/5"] {
+        let found = keys(client.walk(None).after(&name(link))).await;
+        assert_eq!(found, ["out"], "{link} is behind a link");
+    }
     for walk in walks {
         let found = walk.await.unwrap();
         assert!(

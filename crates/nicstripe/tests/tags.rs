@@ -122,7 +122,7 @@ async fn of_writers_that_know_the_same_content_one_replaces_it() {
         for writer in writers {
             match within(writer).await.unwrap() {
                 (Ok(report), bytes) => won.push((report.etag, bytes)),
-                // Two parts of one name exclude each other, which is told, too.
+                // Two unfinished files of one name exclude each other.
                 (Err(error), _) => assert!(
                     matches!(
                         error.fail_code(),

@@ -717,8 +717,7 @@ impl Entries {
     /// # }
     /// ```
     pub fn after(mut self, name: &Name) -> Self {
-        let components: Vec<&[u8]> = name.components().collect();
-        self.after = Some(components.join(&b'/'));
+        self.after = Some(name.to_bytes());
         self
     }
 

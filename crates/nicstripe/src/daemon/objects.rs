@@ -22,7 +22,7 @@ use super::{
     copies::{Copies, Copy, CopyRequest},
     listings::{Listings, MOST_NAMES},
     served_peer::{ServedPeer, failed, only_appends},
-    walks::Walks,
+    walks::{Walk, Walks},
 };
 use crate::{
     file::{
@@ -109,7 +109,11 @@ impl Objects {
         most: usize,
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let peer = self.permitted()?;
-        let mut walk = self.walks.lock().take(dir, after)?;
+        let known = self.walks.lock().take(dir, after);
+        let mut walk = match known {
+            Some(walk) => walk,
+            None => Walk::from(dir, after, &peer.served)?,
+        };
         let mut page = Page {
             most,
             ..Page::default()
@@ -363,7 +367,7 @@ struct Emptied<'a> {
 
 /// Opens the parent directory of a name. Returns it with the last component and the metadata of the
 /// name. `operation` describes the call in errors.
-fn find<'a>(
+pub(super) fn find<'a>(
     root: &Root,
     name: &'a Name,
     operation: &'static str,

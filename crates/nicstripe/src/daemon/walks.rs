@@ -15,7 +15,7 @@ use rustix::fs::FileType;
 
 use super::{
     listings::MOST_NAMES,
-    objects::{Page, described, not_listed},
+    objects::{Page, described, find, not_listed},
 };
 use crate::{
     file::{FileError, Lease, entries_of, is_hidden_name, stat_entry},
@@ -56,20 +56,13 @@ struct Level {
 const MOST_WALKS: usize = 2;
 
 impl Walks {
-    /// Removes and returns the walk whose next entry follows `after`, or begins one there.
-    pub(super) fn take(
-        &mut self,
-        dir: Option<&Name>,
-        after: Option<&[u8]>,
-    ) -> Result<Walk, FileError> {
+    /// Removes and returns the walk whose next entry follows `after`.
+    pub(super) fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Option<Walk> {
         let is_it = |(walk, _): &(Walk, Lease)| {
             after.is_some() && walk.dir.as_ref() == dir && walk.last_sent.as_deref() == after
         };
-        let known = self.0.iter().position(is_it);
-        match known.and_then(|index| self.0.remove(index)) {
-            Some((walk, _)) => Ok(walk),
-            None => Walk::from(dir, after),
-        }
+        let known = self.0.iter().position(is_it)?;
+        self.0.remove(known).map(|(walk, _)| walk)
     }
 
     /// Keeps a partly sent walk for its next page, with the lease of its memory.
@@ -83,7 +76,11 @@ impl Walks {
 
 impl Walk {
     /// Begins behind a key, in the directories that lead there.
-    fn from(dir: Option<&Name>, after: Option<&[u8]>) -> Result<Self, FileError> {
+    pub(super) fn from(
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        served: &Served,
+    ) -> Result<Self, FileError> {
         let mut walk = Self {
             dir: dir.cloned(),
             last_sent: after.map(<[u8]>::to_vec),
@@ -115,8 +112,11 @@ impl Walk {
                 let below = level.below(component);
                 let below = below.map_err(|error| {
                     let shown = String::from_utf8_lossy(after.unwrap_or_default()).into_owned();
-                    FileError::refused("list behind", shown, error).with_code(FailCode::Refused)
+                    FileError::refused("list behind", shown, error)
                 })?;
+                if !below.is_directory(served)? {
+                    break;
+                }
                 walk.levels.push(below);
             }
         }
@@ -210,6 +210,19 @@ impl Level {
             prefix: [&self.prefix[..], component, b"/"].concat(),
             ..Self::default()
         })
+    }
+
+    /// Returns false if a directory that the peer has named is something else, such as a link: a walk
+    /// follows none. A storage has no links.
+    fn is_directory(&self, served: &Served) -> Result<bool, FileError> {
+        let (Some(name), Served::Files(root)) = (&self.name, served) else {
+            return Ok(true);
+        };
+        match find(root, name, "list") {
+            Ok((.., stat)) => Ok(stat.kind == ObjectKind::Dir),
+            Err(error) if error.code == FailCode::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn error(&self) -> impl Fn(io::Error) -> FileError + use<> {
