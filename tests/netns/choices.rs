@@ -440,7 +440,8 @@ fn against_one(fast: Host) -> Hosts {
     Hosts::in_lab(lab, Rights::None, Rights::None)
 }
 
-/// Panics unless a copy carried 30 to 70 % of its bytes over each of two links between these ends.
+/// Panics unless a copy carried a quarter of its bytes or more over each of two links between these
+/// ends.
 #[track_caller]
 fn two_links(report: &Value, expected: [(&str, &str); 2]) {
     let links = report["links"].as_array().unwrap();
@@ -452,7 +453,7 @@ fn two_links(report: &Value, expected: [(&str, &str); 2]) {
     assert_eq!(ends, expected, "{report:#}");
     for link in links {
         let part = number(link, "bytes") as f64 / number(report, "bytes") as f64;
-        assert!((0.3..0.7).contains(&part), "{part}: {report:#}");
+        assert!(part >= 0.25, "{part}: {report:#}");
     }
 }
 
