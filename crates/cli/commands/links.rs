@@ -16,7 +16,7 @@ use crate::{
     },
     failure::Failure,
     output::{
-        json::{Object, hinted_outcome, link_ends, link_state, print_document},
+        json::{Object, hinted_outcome, print_document},
         logging, stdout,
         terminal::Terminal,
     },
@@ -252,9 +252,9 @@ fn of_link(link: &SurveyedLink) -> Object {
         true => "ipv4",
         false => "ipv6",
     };
-    link_ends(&link.link)
+    Object::of(&link.link)
         .with("chosen_for", reason(link.reason).1)
-        .and(link_state(&link.state))
+        .and(Object::of(&link.state))
         .with("verified", link.verified)
         .with("family", family)
         .with("mtu", link.mtu)

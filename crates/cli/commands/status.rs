@@ -16,7 +16,7 @@ use crate::{
     connect::{connect_arguments::ConnectArgs, place::Place, setup::Needs},
     failure::{Failure, Fault, exit::Exit},
     output::{
-        json::{Object, hinted_outcome, link_ends, link_state, print_document, seconds},
+        json::{Object, hinted_outcome, print_document, seconds},
         logging, stdout,
         terminal::Terminal,
     },
@@ -157,8 +157,8 @@ fn of_session(session: &RunningSession) -> Object {
 }
 
 fn of_link(link: &RunningLink) -> Object {
-    link_ends(&link.link)
-        .and(link_state(&link.state))
+    Object::of(&link.link)
+        .and(Object::of(&link.state))
         .with("received_bps", link.received.0)
         .with("sent_bps", link.sent.0)
 }

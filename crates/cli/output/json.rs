@@ -5,12 +5,15 @@
 //! `_us` microseconds, `_bps` bits per second. All other sizes are bytes.
 
 use std::{
+    fmt,
     io::{self, Write as _},
     time::{Duration, Instant},
 };
 
-use nicstripe::{LinkName, LinkState};
-use serde::{Serialize, Serializer};
+use serde::{
+    Serialize, Serializer,
+    de::{Deserialize, Deserializer, MapAccess, Visitor},
+};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::stdout;
@@ -32,11 +35,23 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 
 /// JSON object whose fields keep their order. Unknown values, which would be null, are left out.
 #[derive(Debug, Default)]
-pub(crate) struct Object(Vec<(&'static str, Box<RawValue>)>);
+pub(crate) struct Object(Vec<(String, Box<RawValue>)>);
 
 impl Object {
     pub(crate) fn event(name: &'static str) -> Self {
         Self::default().with("event", name)
+    }
+
+    /// Returns the fields of a value of the library, such as a report or an event.
+    pub(crate) fn of(value: &impl Serialize) -> Self {
+        to_raw_value(value)
+            .and_then(|value| serde_json::from_str(value.get()))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.0.retain(|(of, _)| of != name);
+        self
     }
 
     /// Adds a field, unless its value is unknown.
@@ -44,7 +59,7 @@ impl Object {
         let known = to_raw_value(&value)
             .ok()
             .filter(|value| value.get() != "null");
-        self.0.extend(known.map(|value| (name, value)));
+        self.0.extend(known.map(|value| (name.to_owned(), value)));
         self
     }
 
@@ -66,6 +81,28 @@ impl Object {
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut object = Object::default();
+                while let Some(field) = map.next_entry()? {
+                    object.0.push(field);
+                }
+                Ok(object)
+            }
+        }
+        deserializer.deserialize_map(Fields)
     }
 }
 
@@ -127,29 +164,6 @@ pub(crate) fn outcome(failure: Option<&Failure>, hint: Option<String>) -> Object
         )
         .with("error", failure.map(Failure::one_line))
         .with("hint", hint)
-}
-
-pub(crate) fn link_ends(link: &LinkName) -> Object {
-    Object::default()
-        .with("interface", &link.interface)
-        .with("peer_interface", &link.peer_interface)
-        .with("local", link.local)
-        .with("remote", link.remote)
-}
-
-/// Returns the fields for the state of a link, with the reason if there is one.
-pub(crate) fn link_state(state: &LinkState) -> Object {
-    let (state, reason) = match state {
-        LinkState::Connecting => ("connecting", None),
-        LinkState::Up => ("up", None),
-        LinkState::Suspect => ("suspect", None),
-        LinkState::Down(why) => ("down", Some(why)),
-        LinkState::LeftOut(why) => ("left_out", Some(why)),
-        _ => ("unknown", None),
-    };
-    Object::default()
-        .with("state", state)
-        .with("reason", reason)
 }
 
 /// Returns the duration in seconds, rounded to microseconds.

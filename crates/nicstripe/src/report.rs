@@ -4,6 +4,8 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod link_text;
 pub(crate) mod metrics;
+#[cfg(feature = "serde")]
+mod serialized;
 pub(crate) mod survey;
 
 use std::{fmt, time::Duration};

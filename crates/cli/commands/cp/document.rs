@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nicstripe::{FailedEntry, LinkProgress, LinkReport, Report, TreeReport, UnusedInterface};
+use nicstripe::{LinkProgress, Report};
 
 use super::view::View;
 use crate::{
     failure::Failure,
-    output::json::{Object, link_ends, link_state, micros, outcome, seconds},
+    output::json::{Object, outcome, seconds},
 };
 
 /// Outcome of a copy. A tree copy that failed in part has both a report and a failure.
@@ -36,33 +36,13 @@ pub(crate) fn document(end: End<'_>, view: &View, dry_run: bool) -> Object {
         })
 }
 
+/// A report does not know whether it is that of a dry run.
 fn of_report(report: &Report, dry_run: bool) -> Object {
-    Object::default()
-        .with("bytes", report.size)
-        .with("size_bytes", report.size)
-        .with("files", report.tree.as_ref().map_or(1, |tree| tree.files))
-        .with(
-            "tree",
-            report.tree.as_ref().map(|tree| of_tree(tree, dry_run)),
-        )
-        .with("elapsed_s", seconds(report.elapsed))
-        .with("moving_s", seconds(report.moving))
-        .with("goodput_bps", report.goodput().0)
-        .with("theory_bps", report.expected.map(|rate| rate.0))
-        .with(
-            "efficiency",
-            report.efficiency().map(|part| (part * 1e4).round() / 1e4),
-        )
-        .with("blake3", report.digest.map(|digest| digest.to_string()))
-        .with("resumed_bytes", report.resumed_bytes)
-        .with("resent_bytes", report.resent_bytes)
-        .with("wire_bytes", report.wire_bytes)
-        .with("failovers", report.failovers)
-        .with("routes_installed", report.routes_installed)
-        .with("limited_by", report.limited_by.word())
-        .list("links", &report.links, of_link)
-        .list("failed", &report.failed, of_unused)
-        .list("unused", &report.unused, of_unused)
+    let tree = report
+        .tree
+        .as_ref()
+        .map(|tree| Object::of(tree).with("dry_run", dry_run));
+    Object::of(report).without("tree").with("tree", tree)
 }
 
 fn of_view(view: &View, elapsed: Duration) -> Object {
@@ -76,71 +56,17 @@ fn of_view(view: &View, elapsed: Duration) -> Object {
         .with("elapsed_s", seconds(elapsed))
         .with("resumed_bytes", progress.map(|progress| progress.resumed))
         .list("links", &view.links, of_progress)
-        .list("failed", &[], of_unused)
-        .list("unused", &[], of_unused)
-}
-
-fn of_tree(tree: &TreeReport, dry_run: bool) -> Object {
-    Object::default()
-        .with("dry_run", dry_run)
-        .with("files", tree.files)
-        .with("bytes", tree.bytes)
-        .with("directories", tree.directories)
-        .with("symlinks", tree.symlinks)
-        .with("nodes", tree.nodes)
-        .with("hard_links", tree.hard_links)
-        .with("unchanged", tree.unchanged)
-        .with("newer", tree.newer)
-        .with("deleted", tree.deleted)
-        .with("special", tree.special)
-        .with("stripped", tree.stripped)
-        .with("failed", tree.failed)
-        .list("failures", &tree.failures, of_failure)
-}
-
-/// Returns the object of a tree entry that could not be copied.
-fn of_failure(failure: &FailedEntry) -> Object {
-    Object::default()
-        .with("name", &failure.name)
-        .with("code", failure.code.word())
-        .with("text", &failure.text)
-}
-
-/// Returns the object with the statistics of one link.
-fn of_link(report: &LinkReport) -> Object {
-    let kernel = &report.kernel;
-    link_ends(&report.link)
-        .with("bytes", report.bytes)
-        .with("goodput_bps", report.goodput.0)
-        .with("theory_bps", report.theory.map(|rate| rate.0))
-        .with("retransmitted_bytes", kernel.retransmitted_bytes)
-        .with("rtt_us", kernel.rtt.map(micros))
-        .and(link_state(&report.state))
-        .with("verified", report.verified)
-        .with("interface_bytes", report.interface_bytes)
-        .with("path_mtu", report.path_mtu)
-        .with("failures", report.failures)
-        .with("damaged", report.damaged)
-        .with("busy_us", kernel.busy.map(micros))
-        .with("rwnd_limited_us", kernel.rwnd_limited.map(micros))
-        .with("sndbuf_limited_us", kernel.sndbuf_limited.map(micros))
-        .with("starved_us", kernel.starved.map(micros))
+        .with("failed", NONE)
+        .with("unused", NONE)
 }
 
 /// Returns the object of a link in a copy that failed: only its progress is known.
 fn of_progress(link: &LinkProgress) -> Object {
-    link_ends(&link.link)
-        .with("bytes", link.bytes)
-        .and(link_state(&link.state))
+    Object::of(link).without("goodput_bps")
 }
 
-/// Returns the object of an interface that is no link.
-fn of_unused(unused: &UnusedInterface) -> Object {
-    Object::default()
-        .with("side", if unused.is_peers { "peer" } else { "here" })
-        .with("interface", &unused.interface)
-        .with("reason", &unused.why)
-}
+/// Interfaces of a copy that failed before there was a report.
+const NONE: [Object; 0] = [];
 
 /// Name and version of the schema. The version is raised when a field is removed or changes its
 /// meaning, not for a new field.
@@ -148,8 +74,8 @@ const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]
 mod tests {
-    use nicstripe::FileCounts;
     use nicstripe::{Error, Event, FailCode, LinkState, Progress, trust::PublicKey};
+    use nicstripe::{FailedEntry, FileCounts, TreeReport};
     use nicstripe_testkit::with;
     use serde_json::{Value, to_value};
 

@@ -2,14 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use nicstripe::{Awaited, EntryOutcome, Event, LinkProgress, Name, Progress};
+use nicstripe::Event;
 
-use super::listing::words;
-use crate::{
-    output::json::{Object, link_ends, link_state, seconds},
-    text::shown,
-};
+use crate::{output::json::Object, text::shown};
 
 /// Returns the first event, which names the sources and the target.
 pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Object {
@@ -22,98 +17,14 @@ pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Obje
         .with("dry_run", dry_run)
 }
 
-/// Returns the fields of an event; `None` if the schema does not describe it. `sized` is true for
-/// the transfer of a single file.
-pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
-    Some(match event {
-        Event::Connected { key, name } => Object::event("connected")
-            .with("peer_key", key.to_string())
-            .with("peer_name", name),
-        Event::Link { link, state } => Object::event("link")
-            .and(link_ends(link))
-            .and(link_state(state)),
-        Event::Started { size, resumed } => Object::event("started")
-            .with("size_bytes", sized.then_some(size))
-            .with("resumed_bytes", resumed),
-        Event::Progress(progress) => Object::event("progress")
-            .with("bytes", progress.bytes)
-            .with(
-                "size_bytes",
-                is_size_known(progress).then_some(progress.size),
-            )
-            .with("open", progress.open)
-            .with("files", progress.files.map(|files| files.done))
-            .with("files_found", progress.files.map(|files| files.found))
-            .with("resumed_bytes", progress.resumed)
-            .with("goodput_bps", progress.rate.0)
-            .list("links", &progress.links, of_link),
-        Event::Waiting { since } => Object::event("waiting").with("waited_s", seconds(*since)),
-        Event::Unreachable {
-            host,
-            interfaces,
-            since,
-            patience,
-        } => Object::event("unreachable")
-            .with("host", host)
-            .with("interfaces", interfaces)
-            .with("waited_s", seconds(*since))
-            .with("timeout_s", patience.map(seconds)),
-        Event::Stalled { since, awaited } => Object::event("stalled")
-            .with("waited_s", seconds(*since))
-            .with("awaited", word_of(*awaited)),
-        Event::Queued { host, since, most } => Object::event("queued")
-            .with("host", host)
-            .with("waited_s", seconds(*since))
-            .with("sessions", most),
-        Event::Entry { name, outcome } => of_entry(name, outcome),
-        Event::Restarted => Object::event("restarted"),
-        _ => return None,
-    })
-}
-
-/// Returns the word for a step that the client waits for.
-fn word_of(awaited: Awaited) -> &'static str {
-    match awaited {
-        Awaited::Opening => "opening",
-        Awaited::Sending => "sending",
-        Awaited::Receiving => "receiving",
-        Awaited::Storing => "storing",
-        Awaited::Answer => "answer",
-        Awaited::Tunnel => "tunnel",
-        _ => "other",
+/// Returns the fields of an event. `sized` is true for the transfer of a single file, whose size is
+/// known when it starts.
+pub(crate) fn fields(event: &Event, sized: bool) -> Object {
+    let fields = Object::of(event);
+    match event {
+        Event::Started { .. } if !sized => fields.without("size_bytes"),
+        _ => fields,
     }
-}
-
-/// Returns true if the progress has a total. A pipe has none; a tree has the size of the entries
-/// found so far.
-fn is_size_known(progress: &Progress) -> bool {
-    !progress.open || progress.files.is_some()
-}
-
-fn of_link(link: &LinkProgress) -> Object {
-    link_ends(&link.link)
-        .with("bytes", link.bytes)
-        .with("goodput_bps", link.rate.0)
-        .and(link_state(&link.state))
-}
-
-/// Returns the fields for the outcome of one tree entry.
-fn of_entry(name: &Name, outcome: &EntryOutcome) -> Object {
-    let shown = name.to_string();
-    let exact = name.components().collect::<Vec<_>>().join(&b'/');
-    let name_base64 = (shown.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
-    let (bytes, code, text) = match outcome {
-        EntryOutcome::Copied { bytes, .. } => (Some(bytes), None, None),
-        EntryOutcome::Failed { code, text } => (None, Some(code.word()), Some(text)),
-        _ => (None, None, None),
-    };
-    Object::event("entry")
-        .with("name", shown)
-        .with("name_base64", name_base64)
-        .with("outcome", words(outcome).in_json)
-        .with("bytes", bytes)
-        .with("code", code)
-        .with("text", text)
 }
 
 /// Name and version of the schema. The version is raised when a field or event is removed or
@@ -126,7 +37,10 @@ mod tests {
     use nicstripe_testkit::with;
     use std::time::Duration;
 
-    use nicstripe::{BitRate, FailCode, LinkState, Verdict, trust::PublicKey};
+    use nicstripe::{
+        Awaited, BitRate, EntryOutcome, FailCode, LinkProgress, LinkState, Name, Progress, Verdict,
+        trust::PublicKey,
+    };
     use serde_json::{Value, to_value};
 
     use super::*;
@@ -136,7 +50,7 @@ mod tests {
     use crate::commands::cp::view::tests::link;
 
     fn line(event: &Event) -> Value {
-        let event = fields(event, true).unwrap();
+        let event = fields(event, true);
         to_value(json::line(SCHEMA, Duration::from_millis(250), event)).unwrap()
     }
 
@@ -251,6 +165,13 @@ mod tests {
                 "stalled",
             ),
             (
+                Event::Crowded {
+                    running: 64,
+                    since: Duration::from_secs(10),
+                },
+                "crowded",
+            ),
+            (
                 Event::Queued {
                     host: "nas".into(),
                     since: Duration::from_secs(2),
@@ -273,7 +194,7 @@ mod tests {
             schema.check(&line);
         }
         let start = start(&["a".into()], OsStr::new("nas:"), false);
-        for event in [start, fields(&begun(), false).unwrap()] {
+        for event in [start, fields(&begun(), false)] {
             schema.check(&to_value(json::line(SCHEMA, Duration::ZERO, event)).unwrap());
         }
     }
@@ -308,7 +229,7 @@ mod tests {
             (&tree["size_bytes"], &tree["files"], &tree["files_found"]),
             (&5.into(), &1.into(), &2.into())
         );
-        let started = to_value(fields(&begun(), false).unwrap()).unwrap();
+        let started = to_value(fields(&begun(), false)).unwrap();
         assert_eq!(started.get("size_bytes"), None);
     }
 

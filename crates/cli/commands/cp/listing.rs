@@ -23,28 +23,26 @@ pub(super) fn line(wishes: OutputArgs, name: &Name, outcome: &EntryOutcome) -> O
 }
 
 /// Words for the outcome of a tree entry. Those printed are empty if it has no line.
-pub(super) struct Words {
-    pub(super) in_json: &'static str,
+struct Words {
     printed: &'static str,
     in_dry_run: &'static str,
 }
 
-pub(super) fn words(outcome: &EntryOutcome) -> Words {
-    let [in_json, printed, in_dry_run] = match outcome {
+fn words(outcome: &EntryOutcome) -> Words {
+    let [printed, in_dry_run] = match outcome {
         EntryOutcome::Copied {
             verdict: Verdict::Replace,
             ..
-        } => ["replaced", "replaced", "would replace"],
-        EntryOutcome::Copied { .. } => ["copied", "copied", "would copy"],
-        EntryOutcome::Skipped(Verdict::Newer) => ["newer", "newer there:", "newer there:"],
-        EntryOutcome::Skipped(_) => ["unchanged", "unchanged:", "unchanged:"],
-        EntryOutcome::Special => ["special", "skipped:", "skipped:"],
-        EntryOutcome::Deleted => ["deleted", "deleting", "would delete"],
-        EntryOutcome::Failed { .. } => ["failed", "", ""],
-        _ => ["unknown", "", ""],
+        } => ["replaced", "would replace"],
+        EntryOutcome::Copied { .. } => ["copied", "would copy"],
+        EntryOutcome::Skipped(Verdict::Newer) => ["newer there:", "newer there:"],
+        EntryOutcome::Skipped(_) => ["unchanged:", "unchanged:"],
+        EntryOutcome::Special => ["skipped:", "skipped:"],
+        EntryOutcome::Deleted => ["deleting", "would delete"],
+        EntryOutcome::Failed { .. } => ["", ""],
+        _ => ["", ""],
     };
     Words {
-        in_json,
         printed,
         in_dry_run,
     }

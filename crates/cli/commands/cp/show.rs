@@ -149,10 +149,10 @@ impl Show {
 
     pub(crate) fn on_event(&mut self, event: &Event) {
         if let Some(stream) = &mut self.stream {
-            stream.write(event::fields(event, self.sized));
+            stream.write(Some(event::fields(event, self.sized)));
         }
         if let Event::Progress(_) = event
-            && let Some(Ok(progress)) = event::fields(event, self.sized).as_ref().map(to_raw_value)
+            && let Ok(progress) = to_raw_value(&event::fields(event, self.sized))
         {
             *self
                 .last_progress

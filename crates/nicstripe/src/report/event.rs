@@ -146,6 +146,20 @@ pub enum Awaited {
     Tunnel,
 }
 
+impl Awaited {
+    /// Returns the identifier of the step in machine-readable output.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Sending => "sending",
+            Self::Receiving => "receiving",
+            Self::Storing => "storing",
+            Self::Answer => "answer",
+            Self::Tunnel => "tunnel",
+        }
+    }
+}
+
 impl fmt::Display for Awaited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -199,6 +213,27 @@ pub enum LinkState {
     Down(String),
     /// Excluded from this session. Contains the reason.
     LeftOut(String),
+}
+
+impl LinkState {
+    /// Returns the identifier of the state in machine-readable output.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down(_) => "down",
+            Self::LeftOut(_) => "left_out",
+        }
+    }
+
+    /// Returns why the link carries nothing; `None` in the other states.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Down(why) | Self::LeftOut(why) => Some(why),
+            Self::Connecting | Self::Up | Self::Suspect => None,
+        }
+    }
 }
 
 /// Snapshot of a transfer's progress: bytes, files and rates, in total and per link.

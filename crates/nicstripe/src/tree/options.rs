@@ -113,6 +113,24 @@ pub enum EntryOutcome {
     },
 }
 
+impl EntryOutcome {
+    /// Returns the identifier of the outcome in machine-readable output.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Copied {
+                verdict: Verdict::Replace,
+                ..
+            } => "replaced",
+            Self::Copied { .. } => "copied",
+            Self::Skipped(Verdict::Newer) => "newer",
+            Self::Skipped(_) => "unchanged",
+            Self::Special => "special",
+            Self::Deleted => "deleted",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// Entry of a tree copy that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -306,13 +306,7 @@ impl Driver {
 
 fn log_link(peer: &str, plan: &PathPlan, state: &LinkState) {
     let (interface, remote) = (&plan.interface, &plan.remote);
-    let (state, why) = match state {
-        LinkState::Connecting => ("connecting", None),
-        LinkState::Up => ("up", None),
-        LinkState::Suspect => ("suspect", None),
-        LinkState::Down(why) => ("down", Some(why)),
-        LinkState::LeftOut(why) => ("left_out", Some(why)),
-    };
-    let why = why.map(|why| display(logged(why).to_string()));
+    let why = state.reason().map(|why| display(logged(why).to_string()));
+    let state = state.word();
     tracing::info!(peer, %interface, %remote, state, why, "link");
 }
