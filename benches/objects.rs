@@ -163,8 +163,8 @@ impl Stand<'_> {
     fn objects(&self) -> Result<[Series; 3]> {
         let home = self.place.home(Host::A);
         let builder = Client::builder()
-            .identity(Identity::load_or_create(&home.identity_file())?)
-            .peers(Peers::load(&home.peers_file())?);
+            .identity(Identity::load_or_create(home.identity_file())?)
+            .peers(Peers::load(home.peers_file())?);
         let measured = self.lab.on(Host::A, || -> Sent<[Series; 3]> {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)

@@ -26,8 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let seconds = arguments.next().map_or(Ok(5), |seconds| seconds.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+        .identity(Identity::load_or_create(home.identity_file())?)
+        .peers(Peers::load(home.peers_file())?)
         .port(port)
         .connect(&host)
         .await?;

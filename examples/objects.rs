@@ -24,8 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+        .identity(Identity::load_or_create(home.identity_file())?)
+        .peers(Peers::load(home.peers_file())?)
         .port(port)
         .connect(&host)
         .await?;

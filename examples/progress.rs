@@ -31,8 +31,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<Vec<_>, _>>()?;
     let home = Home::from_env()?;
     let client = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+        .identity(Identity::load_or_create(home.identity_file())?)
+        .peers(Peers::load(home.peers_file())?)
         .port(port)
         .links(named)
         .connect(&host)

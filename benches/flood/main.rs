@@ -337,7 +337,7 @@ fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
     let folder = scene.place.base().join(name);
     fs::create_dir_all(&folder)?;
     let home = Home::at(&folder);
-    let key = Identity::load_or_create(&home.identity_file())?.public_key();
+    let key = Identity::load_or_create(home.identity_file())?.public_key();
     fs::copy(scene.place.home(Host::A).peers_file(), home.peers_file())?;
     let daemon = scene.place.home(Host::B).peers_file();
     Peers::edit(&daemon, |peers| {

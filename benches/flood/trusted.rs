@@ -99,8 +99,8 @@ impl Attacker {
     /// forever.
     pub(crate) fn run(self) -> nicstripe_testkit::bench::Result<()> {
         let home = Home::at(&self.home);
-        let identity = Identity::load_or_create(&home.identity_file())?;
-        let peers = Peers::load(&home.peers_file())?;
+        let identity = Identity::load_or_create(home.identity_file())?;
+        let peers = Peers::load(home.peers_file())?;
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -219,7 +219,7 @@ async fn trees(client: &Client, number: u32, home: &Path) {
         let copy = match number % 3 {
             0 => client.get_tree(
                 vec![nicstripe::TreeSource::named(name(TREES[0]))],
-                &home.join(&own),
+                home.join(&own),
                 TreeOptions {
                     as_name: true,
                     ..listing.clone()
@@ -227,7 +227,7 @@ async fn trees(client: &Client, number: u32, home: &Path) {
             ),
             1 => client.get_tree(
                 vec![nicstripe::TreeSource::named(name(TREES[0]))],
-                &home.join(format!("{own}-{round}")),
+                home.join(format!("{own}-{round}")),
                 TreeOptions {
                     as_name: true,
                     ..copying.clone()

@@ -111,8 +111,8 @@ async fn run(args: Args) -> Result<()> {
     let dir = Name::parse(dir.as_bytes())?;
     let home = Home::from_env()?;
     let client = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+        .identity(Identity::load_or_create(home.identity_file())?)
+        .peers(Peers::load(home.peers_file())?)
         .port(args.port)
         .links(args.links)
         .connect(host)

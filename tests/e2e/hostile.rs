@@ -87,8 +87,8 @@ fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
     greedy.write("large", content(MIB));
     let home = Home::at(greedy.home());
     let builder = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file()).unwrap())
-        .peers(Peers::load(&home.peers_file()).unwrap())
+        .identity(Identity::load_or_create(home.identity_file()).unwrap())
+        .peers(Peers::load(home.peers_file()).unwrap())
         .port(port)
         .streams(4)
         .bandwidth(Some(BitRate(100_000)));

@@ -318,7 +318,7 @@ async fn send_otherwise(host: &str, code: &str, item: Item, source: &Path, as_fi
                 ..TreeOptions::default()
             };
             client
-                .put_tree(vec![source.into()], None, options)
+                .put_tree([source], None, options)
                 .finish()
                 .await
                 .map(drop)

@@ -198,8 +198,8 @@ impl SshServer {
                 .root(root.clone())
                 .protect_home(places::home()?)
                 .account_homes(places::account_homes()),
-            None if self.is_restricted() => builder.root("/".into()).inbox([], false),
-            None if called.is_from_root() => builder.start_at("/".into()),
+            None if self.is_restricted() => builder.root("/").inbox([], false),
+            None if called.is_from_root() => builder.start_at("/"),
             None => builder.start_at(home.to_owned()),
         })
     }

@@ -115,7 +115,11 @@ async fn listed(
 /// it may also mean that the name is not a directory or is unreadable.
 fn is_nothing(error: &Error, is_guess: bool) -> bool {
     error.is_not_found()
-        || is_guess && matches!(error.fail_code(), Some(FailCode::NotAFile | FailCode::Io))
+        || is_guess
+            && matches!(
+                error.fail_code(),
+                Some(FailCode::NotADirectory | FailCode::Io)
+            )
 }
 
 fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {

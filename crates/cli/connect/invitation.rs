@@ -169,7 +169,7 @@ impl CommandError for InvitationError {
             )),
             Self::Unfinished { .. } => {
                 let home = places::home().ok()?;
-                let own = Identity::load(&home.identity_file()).ok()?.public_key();
+                let own = Identity::load(home.identity_file()).ok()?.public_key();
                 Some(format!(
                     "this machine has not stored its key; if that one lists {0} (nicstripe trust list), there: nicstripe trust remove {0}",
                     own.fingerprint()

@@ -120,7 +120,7 @@ pub(crate) async fn connect(
         Via::Ssh { .. } => place.clone(),
         Via::Daemon | Via::Either => {
             let port = links.port(place.port);
-            let peers = Peers::load(&places::home()?.peers_file())?;
+            let peers = Peers::load(places::home()?.peers_file())?;
             // Only a host that is no trusted peer, at the port of any daemon, may be meant for ssh.
             let may_be_ssh = place.via == Via::Either
                 && links.port.is_none()
@@ -391,7 +391,7 @@ fn is_unanswered(error: &Error) -> bool {
 fn client(peers: Peers) -> Result<ClientBuilder, Failure> {
     let home = places::home()?;
     Ok(Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
+        .identity(Identity::load_or_create(home.identity_file())?)
         .peers(peers)
         .address_book(AddressBook::at(home.addresses_file()))
         .sightings(Sightings::at(home.sightings_file())))

@@ -52,7 +52,7 @@ const MORE_THREADS: &str = "process and thread limit of this user or container r
 /// Returns the command that gives this machine rights at a daemon, where this machine is known by
 /// its key.
 pub(crate) fn to_allow(host: &str, options: &PeerOptions) -> Option<String> {
-    let own = Identity::load(&places::home().ok()?.identity_file()).ok()?;
+    let own = Identity::load(places::home().ok()?.identity_file()).ok()?;
     let (host, which) = (shown(host), own.public_key().fingerprint());
     Some(match allow_command(&which, options) {
         Some(command) => format!(
@@ -145,7 +145,7 @@ fn of_untrusted(host: &str, key: &PublicKey) -> String {
             quoted(path)
         );
     }
-    let peers = home.and_then(|home| Peers::load(&home.peers_file()).ok());
+    let peers = home.and_then(|home| Peers::load(home.peers_file()).ok());
     let known = peers.as_ref().and_then(|peers| peers.by_name(host));
     match known {
         Some(known) => format!(
@@ -326,7 +326,7 @@ fn serve_on(port: u16) -> String {
 
 /// Returns the name of the trusted peer that `host` seems to misspell.
 fn near_peer(host: &str) -> Option<String> {
-    let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
+    let peers = Peers::load(places::home().ok()?.peers_file()).ok()?;
     let names = peers
         .iter()
         .filter_map(|peer| Some(peer.name.as_ref()?.as_str()));

@@ -53,6 +53,9 @@ pub enum FailCode {
     /// The file has not the entity tag on which the request depends, or does not exist.
     #[n(14)]
     Precondition,
+    /// A file has the name where a directory is needed.
+    #[n(15)]
+    NotADirectory,
 }
 
 impl FailCode {
@@ -74,6 +77,7 @@ impl FailCode {
             Self::Occupied => "occupied",
             Self::Range => "range",
             Self::Precondition => "precondition",
+            Self::NotADirectory => "not_a_directory",
         }
     }
 }
@@ -103,6 +107,7 @@ impl<C> Decode<'_, C> for FailCode {
             12 => Self::Occupied,
             13 => Self::Range,
             14 => Self::Precondition,
+            15 => Self::NotADirectory,
             _ => Self::Io,
         })
     }

@@ -22,7 +22,7 @@
 //!     .peers(Peers::load(&home.peers_file())?)
 //!     .connect("backup.lan")
 //!     .await?;
-//! let report = client.put("disk.img".as_ref(), None, CopyOptions::default()).finish().await?;
+//! let report = client.put("disk.img", None, CopyOptions::default()).finish().await?;
 //! println!("{} bytes at {}", report.size, report.goodput());
 //! # Ok(())
 //! # }
@@ -102,7 +102,7 @@
 //! # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! use nicstripe::{CopyOptions, Event};
 //!
-//! let mut transfer = client.put("disk.img".as_ref(), None, CopyOptions::default());
+//! let mut transfer = client.put("disk.img", None, CopyOptions::default());
 //! while let Some(event) = transfer.next_event().await {
 //!     match event {
 //!         Event::Progress(progress) => println!(
@@ -173,7 +173,7 @@
 //! let daemon = Daemon::builder()
 //!     .identity(Identity::load_or_create(&home.identity_file())?)
 //!     .peers_file(home.peers_file())
-//!     .root("/srv/backups".into())
+//!     .root("/srv/backups")
 //!     .bind()
 //!     .await?;
 //! let shutdown = CancellationToken::new();
@@ -271,7 +271,7 @@ pub mod blocking {
     //!     .identity(Identity::load_or_create(&home.identity_file())?)
     //!     .peers(Peers::load(&home.peers_file())?);
     //! let client = blocking::Client::connect(builder, "backup.lan")?;
-    //! let report = client.put("disk.img".as_ref(), None, CopyOptions::default()).finish()?;
+    //! let report = client.put("disk.img", None, CopyOptions::default()).finish()?;
     //! println!("{} bytes at {}", report.size, report.goodput());
     //! client.close();
     //! # Ok::<_, Box<dyn std::error::Error>>(())

@@ -67,7 +67,7 @@ impl Report {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let transfer = client.put("disk.img", None, nicstripe::CopyOptions::default());
     /// println!("{}", transfer.finish().await?.goodput());
     /// # Ok(())
     /// # }
@@ -84,7 +84,7 @@ impl Report {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let transfer = client.put("disk.img", None, nicstripe::CopyOptions::default());
     /// if let Some(efficiency) = transfer.finish().await?.efficiency() {
     ///     println!("{:.1} % of what the links can carry", efficiency * 100.0);
     /// }

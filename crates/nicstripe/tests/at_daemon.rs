@@ -206,7 +206,10 @@ async fn a_walk_names_each_file_once_in_the_order_of_keys() {
             client.entries(Some(name("a0"))),
         ] {
             let mut file = file;
-            assert_eq!(code(within(file.next()).await), Some(FailCode::NotAFile));
+            assert_eq!(
+                code(within(file.next()).await),
+                Some(FailCode::NotADirectory)
+            );
         }
         let after = client.entries(None).after(&name("a0"));
         assert_eq!(keys(after).await, ["b/", "empty/", "z", "ä/"]);

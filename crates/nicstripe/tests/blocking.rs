@@ -80,7 +80,7 @@ fn threads_without_async_code_put_and_get_files_trees_and_pipes() {
     client
         .get(
             name("target"),
-            &here.path().join("back"),
+            here.path().join("back"),
             CopyOptions::default(),
         )
         .finish()

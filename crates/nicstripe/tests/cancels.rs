@@ -156,8 +156,8 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
             ..CopyOptions::default()
         };
         let mut transfer = match dice.below(2) {
-            0 => client.put(&here.path().join("source"), Some(name(&target)), options),
-            _ => client.get(name("source"), &here.path().join(&target), options),
+            0 => client.put(here.path().join("source"), Some(name(&target)), options),
+            _ => client.get(name("source"), here.path().join(&target), options),
         };
         // Each event is another point at which the transfer can be dropped.
         for _ in 0..dice.below(6) {
@@ -181,14 +181,14 @@ async fn rerun(served: &Served, client: &Client, here: &TempDir, expected: nicst
     for target in (0..NAMES).map(|number| format!("target-{number}")) {
         let put = within(
             client
-                .put(&here.path().join("source"), Some(name(&target)), options)
+                .put(here.path().join("source"), Some(name(&target)), options)
                 .finish(),
         )
         .await
         .unwrap();
         let get = within(
             client
-                .get(name("source"), &here.path().join(&target), options)
+                .get(name("source"), here.path().join(&target), options)
                 .finish(),
         )
         .await

@@ -73,7 +73,7 @@ async fn events_end_with_the_transfer() {
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("source"), b"x").unwrap();
     let mut transfer = client.put(
-        &here.path().join("source"),
+        here.path().join("source"),
         Some(name("target")),
         CopyOptions::default(),
     );
@@ -324,7 +324,7 @@ async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
         client
             .get(
                 name("nothing"),
-                &here.path().join("nothing"),
+                here.path().join("nothing"),
                 CopyOptions::default(),
             )
             .finish(),

@@ -49,7 +49,7 @@ async fn a_directory_that_is_handed_over_open_is_served_whatever_becomes_of_its_
         client
             .get(
                 name("out"),
-                &place.path().join("stolen"),
+                place.path().join("stolen"),
                 CopyOptions::default(),
             )
             .finish(),
@@ -70,7 +70,7 @@ async fn what_is_handed_over_must_be_a_directory() {
         .bind()
         .await
         .unwrap_err();
-    assert_eq!(error.fail_code(), Some(FailCode::NotAFile), "{error}");
+    assert_eq!(error.fail_code(), Some(FailCode::NotADirectory), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

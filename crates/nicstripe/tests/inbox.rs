@@ -39,7 +39,7 @@ async fn put_tree(client: &Client, sources: &[&str], target: Option<&str>) -> Re
         recursive: true,
         ..TreeOptions::default()
     };
-    let sources = sources.iter().map(make).collect();
+    let sources = sources.iter().map(make);
     let copy = client.put_tree(sources, target.map(name), options);
     within(copy.finish()).await.map(drop)
 }

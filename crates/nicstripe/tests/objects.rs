@@ -4,7 +4,7 @@ mod cut;
 use std::{collections::BTreeMap, io::SeekFrom, path::Path, time::Duration};
 
 use crate::harness::{Served, content, digest, leftovers, name, within};
-use nicstripe::{Client, CopyOptions, Error, FailCode, Kind};
+use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, RenameOptions};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 const CHUNK: usize = 256 * 1024;
@@ -90,16 +90,26 @@ async fn names_are_looked_at_removed_renamed_and_made() {
     assert_eq!((stat.kind, stat.size), (Kind::File, 3));
 
     assert_eq!(
-        code(within(client.rename(&a, &b, nicstripe::RenameOptions::default())).await),
+        code(within(client.rename(&a, &b, RenameOptions::default())).await),
         Some(FailCode::Exists)
     );
-    within(client.rename(&a, &b, nicstripe::RenameOptions::replacing()))
+    for (options, expected) in [
+        (RenameOptions::default(), Some(FailCode::Exists)),
+        (RenameOptions::replacing(), None),
+    ] {
+        let onto_itself = within(client.rename(&a, &a, options)).await;
+        assert_eq!(
+            onto_itself.err().and_then(|error| error.fail_code()),
+            expected
+        );
+    }
+    within(client.rename(&a, &b, RenameOptions::replacing()))
         .await
         .unwrap();
     assert!(within(client.stat(&a)).await.unwrap_err().is_not_found());
     assert_eq!(within(client.read(&b, None)).await.unwrap(), b"one");
     assert!(
-        within(client.rename(&a, &b, nicstripe::RenameOptions::replacing()))
+        within(client.rename(&a, &b, RenameOptions::replacing()))
             .await
             .unwrap_err()
             .is_not_found()
@@ -108,7 +118,7 @@ async fn names_are_looked_at_removed_renamed_and_made() {
     within(client.make_dir(&sub)).await.unwrap();
     within(client.make_dir(&sub)).await.unwrap();
     assert!(served.path("x/y/z").is_dir());
-    within(client.rename(&b, &name("x/y/z/b"), nicstripe::RenameOptions::default()))
+    within(client.rename(&b, &name("x/y/z/b"), RenameOptions::default()))
         .await
         .unwrap();
     assert_eq!(names(&client, "x/y/z").await, ["b"]);
@@ -152,23 +162,14 @@ async fn what_copies_keep_beside_their_targets_is_not_there_for_anybody() {
             .is_not_found()
     );
     assert!(
-        within(client.rename(
-            &name(hidden),
-            &name("y"),
-            nicstripe::RenameOptions::replacing()
-        ))
-        .await
-        .unwrap_err()
-        .is_not_found()
+        within(client.rename(&name(hidden), &name("y"), RenameOptions::replacing()))
+            .await
+            .unwrap_err()
+            .is_not_found()
     );
     assert_eq!(
         code(
-            within(client.rename(
-                &name("whole"),
-                &name(hidden),
-                nicstripe::RenameOptions::replacing()
-            ))
-            .await
+            within(client.rename(&name("whole"), &name(hidden), RenameOptions::replacing())).await
         ),
         Some(FailCode::Refused)
     );
@@ -238,9 +239,7 @@ async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
         Some(FailCode::NotPermitted)
     );
     assert_eq!(
-        code(
-            within(client.rename(&kept, &name("other"), nicstripe::RenameOptions::default())).await
-        ),
+        code(within(client.rename(&kept, &name("other"), RenameOptions::default())).await),
         Some(FailCode::NotPermitted)
     );
     assert_eq!(
@@ -290,7 +289,7 @@ async fn a_peer_that_may_only_read_changes_nothing() {
         Some(FailCode::NotPermitted)
     );
     assert_eq!(
-        code(within(client.rename(&lock, &name("x"), nicstripe::RenameOptions::default())).await),
+        code(within(client.rename(&lock, &name("x"), RenameOptions::default())).await),
         Some(FailCode::NotPermitted)
     );
     assert_eq!(

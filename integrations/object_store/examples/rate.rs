@@ -45,8 +45,8 @@ async fn main() -> Result<()> {
     let (mib, runs) = (number(2048)?, number(3)?);
     let home = Home::from_env()?;
     let client = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+        .identity(Identity::load_or_create(home.identity_file())?)
+        .peers(Peers::load(home.peers_file())?)
         .connect(&host)
         .await?;
     let stand = Stand {

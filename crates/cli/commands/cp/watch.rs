@@ -46,7 +46,7 @@ pub(super) fn start(
                 (Some(name), false) => TreeSource::named(name),
                 (name, _) => TreeSource::content_of(name),
             };
-            let sources = sources.into_iter().map(source).collect();
+            let sources = sources.into_iter().map(source);
             client.get_tree(sources, &target, tree)
         }
         CopyKind::PutPipe { name } => {

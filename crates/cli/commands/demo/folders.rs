@@ -49,7 +49,7 @@ impl Folders {
         let folders = Self { base, _lock: lock };
         fs::create_dir(folders.received()).map_err(failed)?;
         let (near, far) = (folders.home("a"), folders.home("b"));
-        let key = |home: &Home| Identity::load_or_create(&home.identity_file());
+        let key = |home: &Home| Identity::load_or_create(home.identity_file());
         let near_key = key(&near).map_err(untold)?.public_key();
         let far_key = key(&far).map_err(untold)?.public_key();
         trust(&near, far_key, "b").map_err(untold)?;

@@ -69,8 +69,8 @@ impl Discover {
     fn search(self, terminal: &Terminal) -> Result<Vec<DiscoveredPeer>, Failure> {
         logging::start(terminal)?;
         let home = places::home()?;
-        let identity = Identity::load_or_create(&home.identity_file())?;
-        let peers = Peers::load(&home.peers_file())?;
+        let identity = Identity::load_or_create(home.identity_file())?;
+        let peers = Peers::load(home.peers_file())?;
         let options = SearchOptions {
             port: self.port,
             duration: self.timeout,

@@ -44,7 +44,7 @@ pub(super) fn print(words: &[OsString], links: LinkArgs) {
 async fn list(words: &[OsString], mut links: LinkArgs) -> Option<Vec<String>> {
     let typed = Typed::of(words.first()?)?;
     let Remote { place, .. } = typed.directory()?;
-    let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
+    let peers = Peers::load(places::home().ok()?.peers_file()).ok()?;
     if place.via != Via::Either || peers.by_name(&place.host).is_none() {
         return None;
     }

@@ -72,7 +72,7 @@ impl Pair {
         let home = places::home()?;
         let (path, identity) = (
             home.peers_file(),
-            Identity::load_or_create(&home.identity_file())?,
+            Identity::load_or_create(home.identity_file())?,
         );
         // A file that cannot be read shall not spend a code.
         Peers::load(&path)?;

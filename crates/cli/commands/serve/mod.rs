@@ -113,7 +113,7 @@ fn check(settings: &Settings, home: &Home) -> Result<(), Failure> {
         .listen
         .iter()
         .try_for_each(|listen| listen.resolve().map(drop))?;
-    Peers::load(&home.peers_file())?;
+    Peers::load(home.peers_file())?;
     stdout::line(format_args!("{}: no errors", settings.shown_file()))
 }
 
@@ -133,10 +133,10 @@ async fn start(
     home: &Home,
     terminal: &Terminal,
 ) -> Result<Started, Failure> {
-    let identity = Identity::load_or_create(&home.identity_file())?;
+    let identity = Identity::load_or_create(home.identity_file())?;
     let key = identity.public_key();
     // Reports errors in the list at the start; the daemon reloads the list itself when it changes.
-    let peers = Peers::load(&home.peers_file())?;
+    let peers = Peers::load(home.peers_file())?;
     let root = root::find(&settings.root, home)?;
     let listen = settings
         .listen

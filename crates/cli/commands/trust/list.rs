@@ -24,7 +24,7 @@ type Seen = HashMap<PublicKey, Sighting>;
 
 /// Prints a line for each trusted peer. Without the sightings if they cannot be read.
 pub(super) fn print(home: &Home, terminal: &Terminal) -> Result<(), Failure> {
-    let peers = Peers::load(&home.peers_file())?;
+    let peers = Peers::load(home.peers_file())?;
     let seen = seen(home);
     let now = SystemTime::now();
     table(&peers, seen.as_ref().ok(), now)
@@ -41,7 +41,7 @@ pub(super) fn print(home: &Home, terminal: &Terminal) -> Result<(), Failure> {
 
 pub(super) fn print_json() -> Result<(), Failure> {
     let found = places::home().map_err(Failure::from).and_then(|home| {
-        let peers = Peers::load(&home.peers_file())?;
+        let peers = Peers::load(home.peers_file())?;
         Ok((peers, seen(&home)))
     });
     let printed = print_document(&document(&found));

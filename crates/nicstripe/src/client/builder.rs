@@ -195,11 +195,11 @@ impl ClientBuilder {
     /// the routes of a killed process. Without it the client installs no routes.
     ///
     /// ```
-    /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool".into());
+    /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn state_dir(mut self, dir: PathBuf) -> Self {
-        self.state_dir = Some(dir);
+    pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(dir.into());
         self
     }
 

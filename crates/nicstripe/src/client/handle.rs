@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -85,16 +85,21 @@ impl Client {
     /// use nicstripe::{CopyOptions, Name};
     /// let options = CopyOptions { replace: true, preserve: true, ..CopyOptions::default() };
     /// let report = client
-    ///     .put("disk.img".as_ref(), Some(Name::parse(b"images/disk.img")?), options)
+    ///     .put("disk.img", Some(Name::parse(b"images/disk.img")?), options)
     ///     .finish()
     ///     .await?;
     /// println!("{} bytes at {}", report.size, report.goodput());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
+    pub fn put(
+        &self,
+        source: impl Into<PathBuf>,
+        name: Option<Name>,
+        options: CopyOptions,
+    ) -> Transfer {
         self.start(FileUpload {
-            source: source.to_owned(),
+            source: source.into(),
             name,
             options,
             trial: false,
@@ -109,17 +114,17 @@ impl Client {
     /// use nicstripe::{CopyOptions, Name};
     /// let name = Name::parse(b"images/disk.img")?;
     /// let report = client
-    ///     .get(name, "restored.img".as_ref(), CopyOptions::default())
+    ///     .get(name, "restored.img", CopyOptions::default())
     ///     .finish()
     ///     .await?;
     /// println!("{} bytes", report.size);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
+    pub fn get(&self, name: Name, target: impl Into<PathBuf>, options: CopyOptions) -> Transfer {
         self.start(FileDownload {
             name,
-            target: target.to_owned(),
+            target: target.into(),
             options,
             trial: false,
         })
@@ -134,7 +139,7 @@ impl Client {
     /// use nicstripe::{Name, TreeOptions};
     /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
     /// let report = client
-    ///     .put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), options)
+    ///     .put_tree(["photos"], Some(Name::parse(b"2026")?), options)
     ///     .finish()
     ///     .await?;
     /// let tree = report.tree.unwrap_or_default();
@@ -144,12 +149,12 @@ impl Client {
     /// ```
     pub fn put_tree(
         &self,
-        sources: Vec<PathBuf>,
+        sources: impl IntoIterator<Item: Into<PathBuf>>,
         name: Option<Name>,
         options: TreeOptions,
     ) -> Transfer {
         self.start(TreeUpload {
-            sources,
+            sources: sources.into_iter().map(Into::into).collect(),
             name,
             options,
         })
@@ -161,20 +166,20 @@ impl Client {
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{Name, TreeOptions, TreeSource};
     /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-    /// let sources = vec![TreeSource::named(Name::parse(b"2026/photos")?)];
-    /// client.get_tree(sources, "restored".as_ref(), options).finish().await?;
+    /// let sources = [TreeSource::named(Name::parse(b"2026/photos")?)];
+    /// client.get_tree(sources, "restored", options).finish().await?;
     /// # Ok(())
     /// # }
     /// ```
     pub fn get_tree(
         &self,
-        sources: Vec<TreeSource>,
-        target: &Path,
+        sources: impl IntoIterator<Item = TreeSource>,
+        target: impl Into<PathBuf>,
         options: TreeOptions,
     ) -> Transfer {
         self.start(TreeDownload {
-            sources,
-            target: target.to_owned(),
+            sources: sources.into_iter().collect(),
+            target: target.into(),
             options,
         })
     }
@@ -307,7 +312,7 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default()).finish().await?;
+    /// client.put("disk.img", None, nicstripe::CopyOptions::default()).finish().await?;
     /// client.close().await;
     /// # Ok(())
     /// # }

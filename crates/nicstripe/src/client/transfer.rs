@@ -78,7 +78,7 @@ impl Transfer {
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{CopyOptions, Event};
-    /// let mut transfer = client.put("disk.img".as_ref(), None, CopyOptions::default());
+    /// let mut transfer = client.put("disk.img", None, CopyOptions::default());
     /// while let Some(event) = transfer.next_event().await {
     ///     if let Event::Progress(progress) = event {
     ///         println!("{} of {} bytes", progress.bytes, progress.size);
@@ -98,7 +98,7 @@ impl Transfer {
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// # use nicstripe::CopyOptions;
-    /// let transfer = client.put("disk.img".as_ref(), None, CopyOptions::default());
+    /// let transfer = client.put("disk.img", None, CopyOptions::default());
     /// tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     /// let progress = transfer.progress();
     /// println!("{} of {} bytes", progress.bytes, progress.size);
@@ -115,7 +115,7 @@ impl Transfer {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let transfer = client.put("disk.img", None, nicstripe::CopyOptions::default());
     /// transfer.cancel();
     /// match transfer.finish().await {
     ///     Err(error) if error.is_resumable() => println!("to be continued"),
@@ -132,7 +132,7 @@ impl Transfer {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let transfer = client.put("disk.img", None, nicstripe::CopyOptions::default());
     /// let cancel = transfer.cancel_token();
     /// let ended = tokio::spawn(transfer.finish());
     /// cancel.cancel();
@@ -149,7 +149,7 @@ impl Transfer {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let transfer = client.put("disk.img", None, nicstripe::CopyOptions::default());
     /// let report = transfer.finish().await?;
     /// println!("{} bytes in {:?}", report.size, report.elapsed);
     /// # Ok(())

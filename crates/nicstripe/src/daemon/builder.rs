@@ -125,11 +125,11 @@ impl DaemonBuilder {
     /// cannot be read.
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().peers_file("/etc/backup-tool/peers".into());
+    /// let builder = nicstripe::Daemon::builder().peers_file("/etc/backup-tool/peers");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn peers_file(mut self, path: PathBuf) -> Self {
-        self.trusted = Trusted::File(Arc::new(PeersFile::new(path)));
+    pub fn peers_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trusted = Trusted::File(Arc::new(PeersFile::new(path.into())));
         self
     }
 
@@ -174,11 +174,11 @@ impl DaemonBuilder {
     /// Sets the directory whose files the daemon serves.
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into());
+    /// let builder = nicstripe::Daemon::builder().root("/srv/backups");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn root(mut self, root: PathBuf) -> Self {
-        self.root = Storing::Path(root);
+    pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.root = Storing::Path(root.into());
         self
     }
 
@@ -187,10 +187,10 @@ impl DaemonBuilder {
     /// may, such as after a login by ssh.
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().start_at("/home/me".into());
+    /// let builder = nicstripe::Daemon::builder().start_at("/home/me");
     /// ```
-    pub fn start_at(mut self, directory: PathBuf) -> Self {
-        self.root = Storing::Start(directory);
+    pub fn start_at(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.root = Storing::Start(directory.into());
         self
     }
 
@@ -412,7 +412,7 @@ impl DaemonBuilder {
     /// let daemon = Daemon::builder()
     ///     .identity(Identity::load_or_create(&home.identity_file())?)
     ///     .peers_file(home.peers_file())
-    ///     .root("/srv/backups".into())
+    ///     .root("/srv/backups")
     ///     .bind()
     ///     .await?;
     /// for listened in daemon.addresses() {
@@ -519,7 +519,7 @@ impl Daemon {
     /// Returns a builder with default settings.
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into()).port(0);
+    /// let builder = nicstripe::Daemon::builder().root("/srv/backups").port(0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder() -> DaemonBuilder {

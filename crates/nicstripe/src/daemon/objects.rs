@@ -64,7 +64,7 @@ impl Objects {
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let peer = self.permitted()?;
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
-        let error = |cause: io::Error| not_listed(shown(), cause);
+        let error = |cause: io::Error| FileError::new("list", shown(), cause);
         let root = match &peer.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
@@ -331,16 +331,6 @@ impl Objects {
     }
 }
 
-/// Returns the error of a listing. The name, or one above it, may be a file.
-pub(super) fn not_listed(shown: String, cause: io::Error) -> FileError {
-    let is_file = cause.kind() == io::ErrorKind::NotADirectory;
-    let error = FileError::new("list", shown, cause);
-    match is_file {
-        true => error.with_code(FailCode::NotAFile),
-        false => error,
-    }
-}
-
 /// Checks that the object to remove has the type that the peer expects.
 fn check_kind(
     name: &Name,
@@ -355,7 +345,11 @@ fn check_kind(
         ObjectKind::Dir => "it is a directory",
         ObjectKind::Other => "it is neither a regular file nor a directory",
     };
-    Err(FileError::refused("remove", name, is).with_code(FailCode::NotAFile))
+    let code = match expected {
+        Some(ObjectKind::Dir) => FailCode::NotADirectory,
+        _ => FailCode::NotAFile,
+    };
+    Err(FileError::refused("remove", name, is).with_code(code))
 }
 
 /// Directory from which names were removed, with their indices in the request. Not synced yet.

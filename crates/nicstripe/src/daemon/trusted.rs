@@ -100,7 +100,7 @@ impl PeersFile {
     }
 
     fn read(&self) -> Option<Arc<Peers>> {
-        self.read_by(Peers::load)
+        self.read_by(|path| Peers::load(path))
     }
 
     fn read_by(&self, load: impl FnOnce(&Path) -> Result<Peers, PeersError>) -> Option<Arc<Peers>> {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn fails(path: &Path) -> Result<Peers, PeersError> {
-        Peers::load(&path.join("is no directory"))
+        Peers::load(path.join("is no directory"))
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rustix::fs::FileType;
 
 use super::{
     listings::MOST_NAMES,
-    objects::{Page, described, find, not_listed},
+    objects::{Page, described, find},
 };
 use crate::{
     file::{FileError, Lease, entries_of, is_hidden_name, stat_entry},
@@ -230,7 +230,7 @@ impl Level {
             .name
             .as_ref()
             .map_or_else(|| ".".to_owned(), ToString::to_string);
-        move |cause| not_listed(shown.clone(), cause)
+        move |cause| FileError::new("list", &shown, cause)
     }
 
     /// Opens the directory; returns `None` if it is gone.

@@ -81,8 +81,7 @@ impl Root {
         let error = |cause: io::Error| FileError::new("serve", "the directory descriptor", cause);
         let stat = fstat(dir).map_err(|cause| error(cause.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            return Err(error(io::ErrorKind::NotADirectory.into())
-                .with_code(nicstripe_proto::FailCode::NotAFile));
+            return Err(error(io::ErrorKind::NotADirectory.into()));
         }
         Ok(Self {
             dir: Arc::new(dir.try_clone().map_err(error)?),

@@ -138,9 +138,7 @@ impl RouteKeeper {
         let is_wanted = match self.policy {
             RoutePolicy::Never => false,
             RoutePolicy::Always => true,
-            RoutePolicy::Auto => {
-                needs_route(&RouteFacts::read(destination, InterfaceIndex(interface)))
-            }
+            RoutePolicy::Auto => needs_route(&RouteFacts::read(destination, interface)),
         };
         is_wanted && is_routable(destination) && self.find(destination, interface).is_none()
     }
@@ -477,16 +475,16 @@ pub struct RouteFacts {
 
 impl RouteFacts {
     /// Reads the facts from the kernel. IPv6 has no reverse-path filtering in Linux.
-    pub fn read(destination: IpAddr, interface: InterfaceIndex) -> Self {
+    pub fn read(destination: IpAddr, interface: u32) -> Self {
         let kernel_takes = route_to(destination).ok().map(|route| route.interface.0);
         let reverse_path_strict = match destination {
             IpAddr::V6(_) => Some(false),
-            IpAddr::V4(_) if kernel_takes == Some(interface.0) => None,
-            IpAddr::V4(_) => is_reverse_path_strict(interface),
+            IpAddr::V4(_) if kernel_takes == Some(interface) => None,
+            IpAddr::V4(_) => is_reverse_path_strict(InterfaceIndex(interface)),
         };
         Self {
             reverse_path_strict,
-            interface: interface.0,
+            interface,
             kernel_takes,
         }
     }
@@ -567,7 +565,7 @@ mod tests {
 
     #[test]
     fn where_the_kernel_goes_by_itself_its_filter_is_not_asked_for() {
-        let facts = RouteFacts::read("127.0.0.1".parse().unwrap(), InterfaceIndex(1));
+        let facts = RouteFacts::read("127.0.0.1".parse().unwrap(), 1);
         assert_eq!(
             facts,
             RouteFacts {

@@ -150,7 +150,7 @@ fn surveyed(path: &PathView, link: LinkName, known: &Known<'_>) -> SurveyedLink 
         members: members(ours),
         peer_members: members(theirs),
         route: interface
-            .is_some_and(|interface| needs_route(&RouteFacts::read(link.remote, interface.index)))
+            .is_some_and(|interface| needs_route(&RouteFacts::read(link.remote, interface.index.0)))
             .then_some(link.remote),
         link,
     }

@@ -24,7 +24,7 @@ use crate::{
 /// - [`NotFound`](nicstripe_proto::FailCode::NotFound) if the name does not exist
 /// - [`Exists`](nicstripe_proto::FailCode::Exists) if it must not be replaced
 /// - [`NotAFile`](nicstripe_proto::FailCode::NotAFile) if it is a directory where a file is needed,
-///   or the reverse
+///   [`NotADirectory`](nicstripe_proto::FailCode::NotADirectory) in the reverse case
 /// - [`Occupied`](nicstripe_proto::FailCode::Occupied) if a directory has the name of a file to
 ///   write
 ///

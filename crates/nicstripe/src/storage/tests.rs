@@ -247,7 +247,7 @@ fn directories_are_listed_page_by_page_in_the_order_of_their_names() {
     assert_eq!(storage.stat(&name("b/deep")).unwrap().kind, Kind::Dir);
     assert_eq!(
         code(storage.list(Some(&name("a")), None, 1)),
-        Some(FailCode::NotAFile)
+        Some(FailCode::NotADirectory)
     );
     assert_eq!(
         code(storage.list(Some(&name("z")), None, 1)),
@@ -298,9 +298,9 @@ fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
         .rename(&name("other"), &name("dir2/file"), true)
         .unwrap();
     assert_eq!(storage.contents(&name("dir2/file")).unwrap(), b"2");
-    storage
-        .rename(&name("dir2/file"), &name("dir2/file"), false)
-        .unwrap();
+    let onto_itself = |replace| storage.rename(&name("dir2/file"), &name("dir2/file"), replace);
+    assert_eq!(code(onto_itself(false)), Some(FailCode::Exists));
+    onto_itself(true).unwrap();
     storage.remove(&name("dir2/file")).unwrap();
     storage.remove(&name("dir2/sub")).unwrap();
     storage.remove(&name("dir2")).unwrap();

@@ -43,7 +43,7 @@ impl Identity {
     /// Reads the key pair in `path`.
     ///
     /// ```no_run
-    /// let identity = nicstripe::trust::Identity::load("/etc/backup-tool/identity".as_ref())?;
+    /// let identity = nicstripe::trust::Identity::load("/etc/backup-tool/identity")?;
     /// # Ok::<(), nicstripe::trust::IdentityError>(())
     /// ```
     ///
@@ -51,7 +51,8 @@ impl Identity {
     ///
     /// The file does not exist, is not a regular file (symbolic links are followed), is accessible
     /// to group or others, or is not a PKCS#8 Ed25519 key in PEM.
-    pub fn load(path: &Path) -> Result<Self, IdentityError> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, IdentityError> {
+        let path = path.as_ref();
         let text = Secret(file::read_private(path, MAX_FILE)?);
         let malformed = || IdentityError::Malformed {
             path: path.to_owned(),
@@ -68,7 +69,7 @@ impl Identity {
     ///
     /// ```no_run
     /// let identity =
-    ///     nicstripe::trust::Identity::load_or_create("/etc/backup-tool/identity".as_ref())?;
+    ///     nicstripe::trust::Identity::load_or_create("/etc/backup-tool/identity")?;
     /// println!("{}", identity.public_key());
     /// # Ok::<(), nicstripe::trust::IdentityError>(())
     /// ```
@@ -76,7 +77,8 @@ impl Identity {
     /// # Errors
     ///
     /// Those of [`Identity::load`]; or the file cannot be written.
-    pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
+    pub fn load_or_create(path: impl AsRef<Path>) -> Result<Self, IdentityError> {
+        let path = path.as_ref();
         match Self::load(path) {
             Err(IdentityError::File(error)) if error.is_missing() => {}
             other => return other,

@@ -49,7 +49,7 @@ impl Peers {
     /// Reads the peers file. A missing file counts as empty.
     ///
     /// ```no_run
-    /// let peers = nicstripe::trust::Peers::load("/etc/backup-tool/peers".as_ref())?;
+    /// let peers = nicstripe::trust::Peers::load("/etc/backup-tool/peers")?;
     /// println!("{} are trusted", peers.iter().count());
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
@@ -58,7 +58,8 @@ impl Peers {
     ///
     /// The file cannot be read, is not a regular file, is writable by others, or has an invalid
     /// line.
-    pub fn load(path: &Path) -> Result<Self, PeersError> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, PeersError> {
+        let path = path.as_ref();
         let bytes = match file::read_guarded(path, MAX_FILE) {
             Ok(bytes) => bytes,
             Err(error) if error.is_missing() => return Ok(Self::default()),

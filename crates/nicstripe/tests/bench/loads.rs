@@ -249,7 +249,7 @@ async fn copies_work_in_the_session_that_has_benched() {
     let target = Some(crate::harness::name("target"));
     within(
         client
-            .put(&here.path().join("source"), target, Default::default())
+            .put(here.path().join("source"), target, Default::default())
             .finish(),
     )
     .await

@@ -68,7 +68,7 @@ async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
                 let target = Some(crate::harness::name("target"));
                 within(
                     other
-                        .put(&here.path().join("source"), target, Default::default())
+                        .put(here.path().join("source"), target, Default::default())
                         .finish(),
                 )
                 .await

@@ -232,7 +232,7 @@ async fn a_stored_file_that_changes_while_it_is_read_is_not_passed_off_as_one() 
         client
             .get(
                 name("source"),
-                &here.path().join("back"),
+                here.path().join("back"),
                 CopyOptions::default(),
             )
             .finish(),

@@ -72,7 +72,7 @@ impl Place {
         for host in Host::ALL {
             fs::create_dir_all(place.files(host))?;
             let peer =
-                Identity::load_or_create(&place.home(host.peer()).identity_file())?.public_key();
+                Identity::load_or_create(place.home(host.peer()).identity_file())?.public_key();
             trust(&place.home(host), peer, &host.peer().to_string())?;
         }
         Ok(place)

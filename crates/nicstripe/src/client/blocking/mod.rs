@@ -5,11 +5,7 @@ mod objects;
 mod tunnels;
 pub(crate) mod waiter;
 
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
 use nicstripe_link::facts::Facts;
 use nicstripe_proto::{ETag, Name};
@@ -84,19 +80,24 @@ impl Client {
     }
 
     /// Sends a file, like [`crate::Client::put`].
-    pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
+    pub fn put(
+        &self,
+        source: impl Into<PathBuf>,
+        name: Option<Name>,
+        options: CopyOptions,
+    ) -> Transfer {
         self.start(|client| client.put(source, name, options))
     }
 
     /// Fetches a file, like [`crate::Client::get`].
-    pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
+    pub fn get(&self, name: Name, target: impl Into<PathBuf>, options: CopyOptions) -> Transfer {
         self.start(|client| client.get(name, target, options))
     }
 
     /// Sends files and trees, like [`crate::Client::put_tree`].
     pub fn put_tree(
         &self,
-        sources: Vec<PathBuf>,
+        sources: impl IntoIterator<Item: Into<PathBuf>>,
         name: Option<Name>,
         options: TreeOptions,
     ) -> Transfer {
@@ -106,8 +107,8 @@ impl Client {
     /// Fetches files and trees, like [`crate::Client::get_tree`].
     pub fn get_tree(
         &self,
-        sources: Vec<TreeSource>,
-        target: &Path,
+        sources: impl IntoIterator<Item = TreeSource>,
+        target: impl Into<PathBuf>,
         options: TreeOptions,
     ) -> Transfer {
         self.start(|client| client.get_tree(sources, target, options))

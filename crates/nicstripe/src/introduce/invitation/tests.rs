@@ -297,7 +297,7 @@ async fn a_daemon_refuses_a_joiner_of_any_key() {
     let daemon = Daemon::builder()
         .identity(scene.inviter.clone())
         .peers(peers)
-        .root(root.path().into())
+        .root(root.path())
         .listen(vec!["127.0.0.1:0".parse().unwrap()])
         .port(0)
         .bind()

@@ -156,6 +156,7 @@ fn at_file(code: FailCode, owner: Actor) -> (Actor, u8) {
         FailCode::NotFound
         | FailCode::Exists
         | FailCode::NotAFile
+        | FailCode::NotADirectory
         | FailCode::Occupied
         | FailCode::Range
         | FailCode::Precondition => (Actor::Caller, 11),

@@ -604,7 +604,7 @@ async fn daemon(root: &Path, pool: IoPool) -> (Arc<dyn Serve>, Arc<Meters>) {
     let daemon = Daemon::builder()
         .identity(KEYS[1].clone())
         .peers(peers)
-        .root(root.into())
+        .root(root)
         .port(0)
         .listen(vec!["127.0.0.1:0".parse().unwrap()])
         .bind()

@@ -139,7 +139,7 @@ impl Tree {
                 Some(Node::Dir(dir)) => dir,
                 Some(Node::File(_)) => {
                     let cause = io::Error::new(io::ErrorKind::NotADirectory, "it is a file");
-                    return Err(FileError::new("list", name, cause).with_code(FailCode::NotAFile));
+                    return Err(FileError::new("list", name, cause));
                 }
                 None => return Err(missing("list", name)),
             },
@@ -182,7 +182,7 @@ impl Tree {
             self.find(from).ok_or_else(|| missing("rename", from))?,
             Node::Dir(_)
         );
-        if from == to {
+        if from == to && replace {
             return Ok(());
         }
         self.check_free(
