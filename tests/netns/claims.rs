@@ -90,7 +90,7 @@ fn hosts() -> (Hosts, Key) {
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::All);
     let key = Key::generate();
     let line = PublicLine::new(key.public, "");
-    Peers::edit(&hosts.server.peers_file(), |peers| {
+    Peers::edit(hosts.server.peers_file(), |peers| {
         peers.add(&line, Some("reader"))?;
         peers.set_options(
             &key.public,

@@ -69,7 +69,7 @@ impl SshServer {
         // Standard error is another machine's terminal.
         logging::start_at("error", terminal)?;
         let home = places::home()?;
-        let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, &places::routes_dir(&home));
+        let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, places::routes_dir(&home));
         runtime::run(async {
             let mut signals = Signals::take()?;
             let mut input = BufReader::new(streams::input(PIPE).map_err(Failure::Output)?);

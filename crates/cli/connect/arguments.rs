@@ -122,7 +122,7 @@ impl SessionArgs {
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         Ok(Arc::new(RouteKeeper::start_dedicated(
             self.routes.into(),
-            &places::routes_dir(&places::home()?),
+            places::routes_dir(&places::home()?),
         )))
     }
 

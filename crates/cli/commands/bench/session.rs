@@ -55,7 +55,7 @@ fn begin<'a>(
     // be able to change routes.
     let routes = Arc::new(RouteKeeper::start_dedicated(
         measure.routes.into(),
-        &places::routes_dir(&home),
+        places::routes_dir(&home),
     ));
     let ended = runtime::run(async {
         let mut signals = Signals::take()?;

@@ -89,7 +89,7 @@ fn untold(error: impl error::Error) -> Fault {
 }
 
 fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), PeersError> {
-    Peers::edit(&home.peers_file(), |peers| {
+    Peers::edit(home.peers_file(), |peers| {
         peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ())
     })
 }

@@ -71,7 +71,7 @@ impl Receive {
         logging::start(terminal)?;
         let dir = self.directory()?;
         let home = places::home()?;
-        let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, &places::routes_dir(&home));
+        let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, places::routes_dir(&home));
         runtime::run(async {
             let mut signals = Signals::take()?;
             let asking = self.ask(&dir, terminal);

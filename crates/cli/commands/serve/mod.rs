@@ -84,7 +84,7 @@ impl Serve {
         // network from changing any.
         let routes = Arc::new(RouteKeeper::start_dedicated(
             settings.routes.into(),
-            &places::routes_dir(&home),
+            places::routes_dir(&home),
         ));
         runtime::run(async {
             let mut signals = Signals::take()?;

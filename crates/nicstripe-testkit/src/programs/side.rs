@@ -151,7 +151,7 @@ impl Side {
         if !options.is_empty() {
             let line: PublicLine = line.parse().unwrap();
             let options = options.parse().unwrap();
-            Peers::edit(&self.peers_file(), |peers| {
+            Peers::edit(self.peers_file(), |peers| {
                 peers.set_options(&line.key, options)
             })
             .unwrap();

@@ -210,7 +210,7 @@ impl ClientBuilder {
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
     /// // In `main`, before there is a second thread.
     /// let keeper =
-    ///     RouteKeeper::start_dedicated(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    ///     RouteKeeper::start_dedicated(RoutePolicy::Auto, "/var/lib/backup-tool");
     /// let builder = nicstripe::Client::builder().route_keeper(keeper.into());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -310,7 +310,7 @@ impl DaemonBuilder {
     ///
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
-    /// let keeper = RouteKeeper::start(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    /// let keeper = RouteKeeper::start(RoutePolicy::Auto, "/var/lib/backup-tool");
     /// let builder = nicstripe::Daemon::builder().route_keeper(keeper.into());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -50,10 +50,11 @@ impl RouteKeeper {
     ///
     /// `state_dir` holds the records of routes. With [`RoutePolicy::Never`] the keeper installs
     /// none.
-    pub fn start(policy: RoutePolicy, state_dir: &Path) -> Self {
-        sweep(state_dir);
+    pub fn start(policy: RoutePolicy, state_dir: impl Into<PathBuf>) -> Self {
+        let state_dir = state_dir.into();
+        sweep(&state_dir);
         let shared = Shared {
-            state_dir: state_dir.to_owned(),
+            state_dir,
             helper: None,
             holders: BTreeMap::new(),
             mtus: BTreeSet::new(),
@@ -66,7 +67,7 @@ impl RouteKeeper {
     ///
     /// Call it while the process has one thread. If the helper program is missing and the policy
     /// allows routes, the process keeps the capability and a thread changes the routes.
-    pub fn start_dedicated(policy: RoutePolicy, state_dir: &Path) -> Self {
+    pub fn start_dedicated(policy: RoutePolicy, state_dir: impl Into<PathBuf>) -> Self {
         let keeper = Self::start(policy, state_dir);
         if !may_change_routes() {
             return keeper;

@@ -9,13 +9,14 @@ use nicstripe_link::{Mtus, RouteHelper, Routes};
 /// processes that still need it, or `None` if the records are not readable.
 ///
 /// ```no_run
-/// for (route, owners) in nicstripe::routes::list("/var/lib/backup-tool".as_ref())? {
+/// for (route, owners) in nicstripe::routes::list("/var/lib/backup-tool")? {
 ///     println!("{} of {owners:?}", route.destination);
 /// }
 /// # Ok::<(), nicstripe::routes::RouteError>(())
 /// ```
 #[expect(clippy::type_complexity, reason = "a list of pairs")]
-pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, RouteError> {
+pub fn list(state_dir: impl AsRef<Path>) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, RouteError> {
+    let state_dir = state_dir.as_ref();
     let routes = Routes::open(state_dir)?;
     let owners = |route| match routes.owners(&route) {
         Err(RouteError::Ledger { source, .. })
@@ -34,11 +35,12 @@ pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, Rout
 /// lacks it.
 ///
 /// ```no_run
-/// let removed = nicstripe::routes::clean("/var/lib/backup-tool".as_ref())?;
+/// let removed = nicstripe::routes::clean("/var/lib/backup-tool")?;
 /// println!("{} routes removed", removed.len());
 /// # Ok::<(), nicstripe::routes::RouteError>(())
 /// ```
-pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
+pub fn clean(state_dir: impl AsRef<Path>) -> Result<Vec<HostRoute>, RouteError> {
+    let state_dir = state_dir.as_ref();
     let routes = Routes::open(state_dir)?;
     match routes.clean() {
         Err(refused @ RouteError::NotPermitted { .. }) => {
@@ -56,7 +58,8 @@ pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
 
 /// Returns the interfaces whose MTU nicstripe has changed and not restored; empty if the records
 /// are not readable.
-pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
+pub fn list_mtus(state_dir: impl AsRef<Path>) -> Result<Vec<ChangedMtu>, MtuError> {
+    let state_dir = state_dir.as_ref();
     match Mtus::open(state_dir)?.list() {
         Err(MtuError::Ledger { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
@@ -69,7 +72,8 @@ pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
 
 /// Restores the MTUs whose change no running process needs, and returns them. Falls back to the
 /// helper if this process lacks the privilege.
-pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
+pub fn clean_mtus(state_dir: impl AsRef<Path>) -> Result<Vec<ChangedMtu>, MtuError> {
+    let state_dir = state_dir.as_ref();
     if !Mtus::any_recorded(state_dir) {
         return Ok(Vec::new());
     }

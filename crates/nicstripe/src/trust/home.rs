@@ -149,11 +149,12 @@ impl Home {
     ///
     /// ```
     /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
-    /// assert_eq!(home.found_in("/etc".as_ref())?, Some("/etc/backup-tool".into()));
-    /// assert_eq!(home.found_in("/usr".as_ref())?, None);
+    /// assert_eq!(home.found_in("/etc")?, Some("/etc/backup-tool".into()));
+    /// assert_eq!(home.found_in("/usr")?, None);
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn found_in(&self, directory: &Path) -> io::Result<Option<PathBuf>> {
+    pub fn found_in(&self, directory: impl AsRef<Path>) -> io::Result<Option<PathBuf>> {
+        let directory = directory.as_ref();
         let metadata = fs::metadata(directory)?;
         let real = fs::canonicalize(directory)?;
         self.found_in_opened((metadata.dev(), metadata.ino()), &real)
@@ -366,7 +367,7 @@ mod tests {
         std::os::unix::fs::symlink(elsewhere.path(), outer.join("me/link")).unwrap();
         let linked = Home::at(outer.join("me/link/nicstripe"));
         assert!(found(&linked, elsewhere.path()) && found(&linked, &outer.join("me")));
-        assert!(home.found_in(&outer.join("missing")).is_err());
+        assert!(home.found_in(outer.join("missing")).is_err());
     }
 
     #[test]

@@ -79,13 +79,14 @@ impl Peers {
     /// use nicstripe::trust::{Peers, PublicLine};
     /// let line: PublicLine =
     ///     "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
-    /// Peers::edit("/etc/backup-tool/peers".as_ref(), |peers| peers.add(&line, None))?;
+    /// Peers::edit("/etc/backup-tool/peers", |peers| peers.add(&line, None))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn edit<T>(
-        path: &Path,
+        path: impl AsRef<Path>,
         change: impl FnOnce(&mut Self) -> Result<T, PeersError>,
     ) -> Result<T, PeersError> {
+        let path = path.as_ref();
         let _lock = file::lock_folder_of(path)?;
         let mut peers = Self::load(path)?;
         let before = peers.to_text();

@@ -116,7 +116,7 @@ impl Place {
 }
 
 fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
-    Peers::edit(&home.peers_file(), |peers| {
+    Peers::edit(home.peers_file(), |peers| {
         peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ())
     })?;
     Ok(())
