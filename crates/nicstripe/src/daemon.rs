@@ -18,6 +18,7 @@ mod files;
 mod gate;
 mod greeting;
 mod handle;
+mod hashes;
 #[cfg(test)]
 pub(crate) mod hostile;
 mod inbox;
@@ -36,6 +37,7 @@ mod shared;
 mod trees;
 mod trusted;
 mod tunnels;
+mod unfinished;
 mod walks;
 mod watch;
 

@@ -7,6 +7,7 @@ mod at_daemon;
 mod bench;
 mod blocking;
 mod copy;
+mod digests;
 mod embedding;
 mod exec;
 mod harness;

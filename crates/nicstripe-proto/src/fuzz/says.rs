@@ -9,10 +9,10 @@ use crate::{
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
         BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
-        EntryRef, Exec, Expect, Expected, Fail, FailCode, Get, GetTree, Holes, Interfaces, Keep,
-        Message, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels,
-        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady,
-        StreamReport, TreeBody, TreeSource, Values, WalkRules, Window, Word,
+        EntryRef, Exec, Expect, Expected, Fail, FailCode, Get, GetTree, HashedFile, Holes,
+        Interfaces, Keep, Message, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, Offer,
+        OfferKind, OpenTunnels, PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber,
+        RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window, Word,
     },
     name::Name,
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
@@ -227,11 +227,12 @@ impl Tape<'_> {
         } else {
             self.byte().into()
         };
-        let ask = match self.below(9) {
+        let ask = match self.below(10) {
             0 => AskKind::List {
                 dir: None,
                 after: self.is().then(|| vec![b'a' + self.byte() % 4]),
                 most: self.number() as u32,
+                digests: false,
             },
             1 => AskKind::Stat { name: name() },
             2 => AskKind::Remove {
@@ -257,10 +258,15 @@ impl Tape<'_> {
                 dir: None,
                 after: self.is().then(|| vec![b'a' + self.byte() % 4]),
                 most: self.number() as u32,
+                digests: false,
             },
             7 => AskKind::RemoveMany {
                 names: (0..self.below(4)).map(|_| name()).collect(),
                 kind: None,
+            },
+            8 => AskKind::Hash {
+                name: name(),
+                offset: self.number(),
             },
             _ => AskKind::Facts {
                 offset: self.number() as u32,
@@ -275,8 +281,9 @@ impl Tape<'_> {
             size: self.number(),
             mtime: Timestamp::default(),
             etag: None,
+            digest: None,
         };
-        match self.below(8) {
+        match self.below(9) {
             0 => {
                 let names: [&[u8]; 6] = [b"a", b"b", b"c", b"..", b"d/e", b""];
                 let entry = |tape: &mut Self| ObjectEntry {
@@ -290,6 +297,13 @@ impl Tape<'_> {
             }
             1 => AnswerKind::Stat { stat },
             2 => AnswerKind::Done,
+            8 => AnswerKind::Hashed {
+                upto: self.number(),
+                file: self.is().then_some(HashedFile {
+                    stat,
+                    digest: Digest([1; 32]),
+                }),
+            },
             4 => AnswerKind::Copied {
                 upto: self.number(),
                 copy: self.is().then_some(stat),

@@ -364,6 +364,7 @@ fn stat() -> ObjectStat {
             nanoseconds: 5,
         },
         etag: Some(tag()),
+        digest: None,
     }
 }
 
@@ -634,6 +635,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 dir: Some(name("a/b")),
                 after: Some(b"c".to_vec()),
                 most: 4096,
+                digests: false,
             }),
         ),
         ("ask-stat", ask(AskKind::Stat { name: name("a") })),
@@ -672,6 +674,24 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 dir: Some(name("a")),
                 after: Some(b"b/c".to_vec()),
                 most: 4096,
+                digests: false,
+            }),
+        ),
+        (
+            "ask-hash",
+            ask(AskKind::Hash {
+                name: name("a/b"),
+                offset: 1 << 30,
+            }),
+        ),
+        (
+            "answer-hashed",
+            answer(AnswerKind::Hashed {
+                upto: 1 << 30,
+                file: Some(HashedFile {
+                    stat,
+                    digest: Digest([3; 32]),
+                }),
             }),
         ),
         (

@@ -17,6 +17,7 @@ fn stat(size: u64) -> ObjectStat {
         size,
         mtime: Timestamp::default(),
         etag: None,
+        digest: None,
     }
 }
 
@@ -40,6 +41,7 @@ fn list(after: Option<&[u8]>, most: u32) -> AskKind {
         dir: None,
         after: after.map(<[u8]>::to_vec),
         most,
+        digests: false,
     }
 }
 
@@ -125,11 +127,23 @@ fn copied(upto: u64) -> AnswerKind {
     AnswerKind::Copied { upto, copy: None }
 }
 
+fn hash(offset: u64) -> AskKind {
+    AskKind::Hash {
+        name: name("a"),
+        offset,
+    }
+}
+
+fn hashed(upto: u64) -> AnswerKind {
+    AnswerKind::Hashed { upto, file: None }
+}
+
 fn walk(after: Option<&[u8]>, most: u32) -> AskKind {
     AskKind::Walk {
         dir: None,
         after: after.map(<[u8]>::to_vec),
         most,
+        digests: false,
     }
 }
 
@@ -180,6 +194,7 @@ fn answers_about_many_objects_reach_whoever_asked() {
                 copy: Some(stat(5)),
             },
         ),
+        (hash(5), hashed(6)),
         (walk(None, 9), walked(&["a-b", "a/", "a/b", "a0"], true)),
         (walk(Some(b"a/"), 9), walked(&["a/b"], false)),
         (walk(None, 9), walked(&[], false)),

@@ -28,6 +28,7 @@ pub(crate) const SIZE: u64 = 8 << 18;
 
 /// Step of a script: something that the peer sends.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "few, in tests")]
 pub(crate) enum Says {
     Message(Message),
     Frame(Frame),

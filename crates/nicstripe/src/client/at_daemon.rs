@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     FailCode, Name,
-    message::{AnswerKind, AskKind, Feature, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind},
+    message::{
+        AnswerKind, AskKind, Feature, HashedFile, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind,
+    },
 };
 
 use super::{handle::Client, reconnects::Reconnects};
@@ -104,6 +106,74 @@ impl Client {
                 }
                 _ => return Err(self.nonsense()),
             }
+        }
+    }
+
+    /// Reads a file at the daemon, and returns its metadata with the BLAKE3 hash of what was read. No
+    /// data crosses the links. If the daemon keeps the hash of the file since it received it, both must
+    /// be equal: so this detects what has damaged a file that nobody has changed.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// use nicstripe::{Error, Name};
+    ///
+    /// match client.verify(&Name::parse(b"disk.img")?).await {
+    ///     Err(damaged @ Error::Damaged { .. }) => eprintln!("{damaged}"),
+    ///     verified => println!("{:?}", verified?.digest),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The content has not the kept hash ([`Error::Damaged`]); the file does not exist ([`Error::is_not_found`]), cannot be read, or changes meanwhile
+    /// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)); the daemon does not support it
+    /// ([`Error::Unsupported`]).
+    pub async fn verify(&self, name: &Name) -> Result<Stat, Error> {
+        // The semaphore is never closed.
+        let _turn = self.inner.copies.acquire().await;
+        let events = self.inner.settings.session.events.as_ref();
+        let (mut reconnects, mut moved) = (Reconnects::new(&self.inner), 0);
+        loop {
+            match self.verify_once(name, &mut moved).await {
+                Err(error) => reconnects.again(error, moved, events).await?,
+                verified => return verified,
+            }
+        }
+    }
+
+    /// Reads a file in one session, part by part. Adds the bytes of each part to `moved`.
+    async fn verify_once(&self, name: &Name, moved: &mut u64) -> Result<Stat, Error> {
+        let session = self.session_with(Feature::Objects).await?;
+        let mut offset = 0;
+        let HashedFile { stat, digest } = loop {
+            let part = AskKind::Hash {
+                name: name.clone(),
+                offset,
+            };
+            match self.ask_on(&session, part, &mut false).await? {
+                AnswerKind::Hashed {
+                    file: Some(file), ..
+                } => break file,
+                AnswerKind::Hashed { upto, .. } => {
+                    *moved = moved.saturating_add(upto.saturating_sub(offset));
+                    offset = upto;
+                }
+                _ => return Err(self.nonsense()),
+            }
+        };
+        match stat.digest {
+            Some(kept) if kept != digest => Err(Error::Damaged {
+                host: self.host().to_owned(),
+                name: name.clone(),
+                found: digest,
+                kept,
+            }),
+            _ => Ok(Stat {
+                digest: Some(digest),
+                ..Stat::of_wire(stat)
+            }),
         }
     }
 

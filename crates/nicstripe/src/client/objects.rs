@@ -98,6 +98,7 @@ impl Client {
             client: self.clone(),
             dir,
             is_deep: false,
+            digests: false,
             page: VecDeque::new(),
             after: None,
             is_complete: false,
@@ -666,8 +667,8 @@ fn is_repeatable(ask: &AskKind) -> bool {
         | AskKind::Walk { .. }
         | AskKind::Stat { .. }
         | AskKind::MakeDir { .. } => true,
-        // A copy has parts, which are those of one session.
-        AskKind::Copy { .. } | AskKind::RemoveMany { .. } => false,
+        // These have parts, which are those of one session.
+        AskKind::Copy { .. } | AskKind::Hash { .. } | AskKind::RemoveMany { .. } => false,
         // Parts of facts belong together, and are those of one session.
         AskKind::Remove { .. } | AskKind::Rename { .. } | AskKind::Facts { .. } => false,
     }
@@ -690,6 +691,7 @@ pub struct Entries {
     dir: Option<Name>,
     /// True for the directories below, too.
     is_deep: bool,
+    digests: bool,
     page: VecDeque<Entry>,
     after: Option<Vec<u8>>,
     is_complete: bool,
@@ -702,6 +704,13 @@ impl Entries {
     /// name entries without an end.
     pub fn at_most(mut self, names: u64) -> Self {
         self.left = names;
+        self
+    }
+
+    /// Asks for the BLAKE3 hash of each file of which the daemon knows it: [`Stat::digest`] is `None`
+    /// for all entries otherwise.
+    pub fn with_digests(mut self) -> Self {
+        self.digests = true;
         self
     }
 
@@ -763,10 +772,27 @@ impl Entries {
     }
 
     async fn next_page(&self) -> Result<(Vec<ObjectEntry>, bool), Error> {
-        let (dir, after, most) = (self.dir.clone(), self.after.clone(), MOST_ENTRIES);
+        let (dir, after) = (self.dir.clone(), self.after.clone());
+        let (most, digests) = (MOST_ENTRIES, self.digests);
         let (feature, ask) = match self.is_deep {
-            true => (Feature::Objects, AskKind::Walk { dir, after, most }),
-            false => (Feature::Names, AskKind::List { dir, after, most }),
+            true => (
+                Feature::Objects,
+                AskKind::Walk {
+                    dir,
+                    after,
+                    most,
+                    digests,
+                },
+            ),
+            false => (
+                Feature::Names,
+                AskKind::List {
+                    dir,
+                    after,
+                    most,
+                    digests,
+                },
+            ),
         };
         match self.client.ask_for(feature, ask).await? {
             AnswerKind::Entries { entries, more } | AnswerKind::Walked { entries, more } => {

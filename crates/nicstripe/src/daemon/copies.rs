@@ -1,23 +1,22 @@
 //! Copies of files that a peer requests within the daemon, part by part.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nicstripe_proto::{
     ChunkSize, Digest, ETag, Extent, FailCode, Name, Offer, TransferId,
     message::{AnswerKind, Put, PutOptions},
 };
 
-use super::served_peer::ServedPeer;
+use super::{
+    served_peer::ServedPeer,
+    unfinished::{PART, Unfinished},
+};
 use crate::{
     file::{
         CommitStage, FileError, Lease, OF_SOURCE, OF_TARGET, ReadOptions, Source, TURN, check_tag,
     },
     storage::Target,
 };
-
-/// Copies of a session that are under way, between two requests of the peer.
-#[derive(Debug, Default)]
-pub(super) struct Copies(Vec<Copy>);
 
 /// File that is being copied. Without a commit it leaves nothing.
 #[derive(Debug)]
@@ -27,7 +26,6 @@ pub(super) struct Copy {
     source: Source,
     target: Target,
     upto: u64,
-    asked_at: Instant,
     _lease: Lease,
 }
 
@@ -40,39 +38,19 @@ pub(super) struct CopyRequest<'a> {
     pub(super) only_if: Option<ETag>,
 }
 
-impl Copies {
+impl Unfinished<Copy> {
     /// Takes the copy whose next part the peer asks for.
-    pub(super) fn take(
+    pub(super) fn take_copy(
         &mut self,
         request: CopyRequest<'_>,
         offset: u64,
     ) -> Result<Copy, FileError> {
         let is_it =
             |copy: &Copy| (&copy.from, &copy.to, copy.upto) == (request.from, request.to, offset);
-        match self.0.iter().position(is_it) {
-            Some(index) => Ok(self.0.swap_remove(index)),
-            None => Err(FileError::refused(
-                "copy",
-                request.from,
-                "no such copy is under way",
-            )),
-        }
-    }
-
-    /// Ends a copy to this name, if there is one.
-    pub(super) fn end(&mut self, to: &Name) {
-        self.0.retain(|copy| copy.to != *to);
-    }
-
-    /// Keeps a copy for its next part. Of more than [`MOST_COPIES`], the one that the peer has not
-    /// asked for the longest ends.
-    pub(super) fn keep(&mut self, copy: Copy) {
-        if self.0.len() >= MOST_COPIES
-            && let Some(oldest) = (0..self.0.len()).min_by_key(|index| self.0[*index].asked_at)
-        {
-            self.0.swap_remove(oldest);
-        }
-        self.0.push(copy);
+        self.take(is_it).ok_or_else(|| {
+            let why = "no such copy is under way";
+            FileError::refused("copy", request.from, why)
+        })
     }
 }
 
@@ -122,14 +100,13 @@ impl Copy {
             source,
             target,
             upto: 0,
-            asked_at: Instant::now(),
             _lease: lease,
         })
     }
 
     /// Copies for about [`PART`]. Returns false if bytes are left.
     pub(super) fn go_on(&mut self) -> Result<bool, FileError> {
-        self.asked_at = Instant::now();
+        let begun = Instant::now();
         let size = self.source.identity.size;
         while self.upto < size {
             let extent = Extent {
@@ -137,7 +114,7 @@ impl Copy {
                 len: (size - self.upto).min(TURN),
             };
             self.upto += self.target.copy_from(&self.source, extent)?;
-            if self.upto < size && self.asked_at.elapsed() >= PART {
+            if self.upto < size && begun.elapsed() >= PART {
                 self.target.sync_copied()?;
                 return Ok(false);
             }
@@ -150,12 +127,17 @@ impl Copy {
         self.source.check_unchanged()?;
         let mut stage = CommitStage::default();
         // Nothing compares the digest without `verify`.
+        let digest = self.source.object().and_then(|object| object.digest);
         while self
             .target
-            .commit_turn(Digest::NONE, &mut stage)?
+            .commit_turn(digest.unwrap_or(Digest::NONE), &mut stage)?
             .is_continue()
         {}
         Ok(self.target.etag())
+    }
+
+    pub(super) fn is_to(&self, name: &Name) -> bool {
+        self.to == *name
     }
 
     /// Returns the answer to a request whose part is copied.
@@ -166,9 +148,3 @@ impl Copy {
         }
     }
 }
-
-/// Maximum number of copies of a session between two requests; each has files open.
-const MOST_COPIES: usize = 16;
-
-/// Time after which a part ends, so that the peer learns of its progress.
-const PART: Duration = Duration::from_millis(500);

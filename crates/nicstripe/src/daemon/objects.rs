@@ -19,19 +19,32 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, renameat, unlinkat};
 
 use super::{
-    copies::{Copies, Copy, CopyRequest},
+    copies::{Copy, CopyRequest},
+    hashes::Hash,
     listings::{Listings, MOST_NAMES},
     served_peer::{ServedPeer, failed, only_appends},
+    unfinished::Unfinished,
     walks::{Walk, Walks},
 };
 use crate::{
     file::{
-        FileError, Inode, NameChange, Root, etag_of, inode_of, rename_to_free, stat_entry,
-        sync_names,
+        FileError, Inode, NameChange, Root, etag_of, identity_of, inode_of, kept_in,
+        rename_to_free, stat_entry, sync_names,
     },
     storage::{Listed, Served, Storage},
     trust::Access,
 };
+
+/// Page of a listing or a walk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageRequest<'a> {
+    /// Directory; `None` for the root.
+    pub(super) dir: Option<&'a Name>,
+    /// Name or key behind which the page begins.
+    pub(super) after: Option<&'a [u8]>,
+    pub(super) most: usize,
+    pub(super) digests: bool,
+}
 
 /// Names below a peer's root.
 #[derive(Debug)]
@@ -41,7 +54,8 @@ pub(super) struct Objects {
     listings: Mutex<Listings>,
     /// Cache of the session's partly sent walks.
     walks: Mutex<Walks>,
-    copies: Mutex<Copies>,
+    copies: Mutex<Unfinished<Copy>>,
+    hashes: Mutex<Unfinished<Hash>>,
 }
 
 impl Objects {
@@ -51,16 +65,19 @@ impl Objects {
             listings: Mutex::default(),
             walks: Mutex::default(),
             copies: Mutex::default(),
+            hashes: Mutex::default(),
         }
     }
 
-    /// Returns at most `most` entries of a directory (`None`: the root) in byte order of their
-    /// names, starting after the name `after`; and true if more follow.
+    /// Returns entries of a directory in byte order of their names, and true if more follow.
     pub(super) fn list(
         &self,
-        dir: Option<&Name>,
-        after: Option<&[u8]>,
-        most: usize,
+        PageRequest {
+            dir,
+            after,
+            most,
+            digests,
+        }: PageRequest<'_>,
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let peer = self.permitted()?;
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
@@ -79,9 +96,15 @@ impl Objects {
         };
         loop {
             while let Some(name) = listing.names.pop_front() {
-                let Some(stat) = looked_up(&opened, OsStr::from_bytes(&name)).map_err(error)?
+                let component = OsStr::from_bytes(&name);
+                let Some(stat) =
+                    stat_entry(&opened, component).map_err(|cause| error(cause.into()))?
                 else {
                     continue;
+                };
+                let stat = match digests {
+                    true => with_digest(&opened, component, &stat),
+                    false => described(&stat),
                 };
                 if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
                     listing.names.push_front(name);
@@ -100,13 +123,15 @@ impl Objects {
         }
     }
 
-    /// Returns at most `most` entries below a directory (`None`: the root), from behind the key
-    /// `after` on; and true if more follow.
+    /// Returns entries below a directory, ascending by their keys, and true if more follow.
     pub(super) fn walk(
         &self,
-        dir: Option<&Name>,
-        after: Option<&[u8]>,
-        most: usize,
+        PageRequest {
+            dir,
+            after,
+            most,
+            digests,
+        }: PageRequest<'_>,
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let peer = self.permitted()?;
         let known = self.walks.lock().take(dir, after);
@@ -116,6 +141,7 @@ impl Objects {
         };
         let mut page = Page {
             most,
+            digests,
             ..Page::default()
         };
         let more = walk.fill(&mut page, &peer.served)?;
@@ -136,10 +162,15 @@ impl Objects {
         let mut copy = match offset {
             0 => {
                 // One that the client has given up would hold the name.
-                self.copies.lock().end(request.to);
+                while self
+                    .copies
+                    .lock()
+                    .take(|copy| copy.is_to(request.to))
+                    .is_some()
+                {}
                 Copy::begin(peer, request)?
             }
-            _ => self.copies.lock().take(request, offset)?,
+            _ => self.copies.lock().take_copy(request, offset)?,
         };
         if !copy.go_on()? {
             let progress = copy.progress();
@@ -152,6 +183,20 @@ impl Objects {
             upto: stat.size,
             copy: Some(ObjectStat { etag, ..stat }),
         })
+    }
+
+    /// Reads the next part of a file, from `offset` on, for its digest.
+    pub(super) fn hash(&self, name: &Name, offset: u64) -> Result<AnswerKind, FileError> {
+        let peer = self.permitted()?;
+        let hash = match offset {
+            0 => Hash::begin(peer, name)?,
+            _ => self.hashes.lock().take_hash(name, offset)?,
+        };
+        let (answer, rest) = hash.go_on()?;
+        if let Some(rest) = rest {
+            self.hashes.lock().keep(rest);
+        }
+        Ok(answer)
     }
 
     /// Removes files and empty directories, durably. Returns the errors of those that remain.
@@ -201,7 +246,13 @@ impl Objects {
     pub(super) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
         let peer = self.permitted()?;
         match &peer.served {
-            Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
+            Served::Files(root) => {
+                let found = root.open_parent_of(name).and_then(|(parent, leaf)| {
+                    let stat = stat_entry(&parent, leaf)?.ok_or(io::ErrorKind::NotFound)?;
+                    Ok(with_digest(&parent, leaf, &stat))
+                });
+                found.map_err(|cause| failed("look at", name, cause))
+            }
             Served::Other(stored) => {
                 Ok(stored.to_find("look at", Some(name))?.stat(name)?.on_wire())
             }
@@ -413,6 +464,8 @@ pub(super) struct Page {
     entries: Vec<ObjectEntry>,
     weight: usize,
     most: usize,
+    /// True if the entries shall have digests.
+    pub(super) digests: bool,
 }
 
 impl Page {
@@ -454,6 +507,19 @@ pub(super) fn described(stat: &Stat) -> ObjectStat {
         size: stat.st_size as u64,
         mtime,
         etag: (kind == ObjectKind::File).then(|| etag_of(stat)),
+        digest: None,
+    }
+}
+
+/// Returns the metadata of a name in a directory, with the digest of a file if it is known.
+pub(super) fn with_digest(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> ObjectStat {
+    let object = described(stat);
+    let is_file = object.kind == ObjectKind::File;
+    ObjectStat {
+        digest: is_file
+            .then(|| kept_in(dir, name, &identity_of(stat)))
+            .flatten(),
+        ..object
     }
 }
 

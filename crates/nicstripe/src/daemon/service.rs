@@ -8,13 +8,20 @@ use std::{
 
 use nicstripe_bench::Ticket;
 use nicstripe_proto::{
-    Request,
+    Name, Request,
     message::{AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected, Hello},
 };
 
 use super::{
-    copies::CopyRequest, exec::Commands, facts::ToldFacts, objects::Objects, rights::Rights,
-    served_peer::ServedPeer, shared::Shared, trees::Trees, tunnels::Tunnels,
+    copies::CopyRequest,
+    exec::Commands,
+    facts::ToldFacts,
+    objects::{Objects, PageRequest},
+    rights::Rights,
+    served_peer::ServedPeer,
+    shared::Shared,
+    trees::Trees,
+    tunnels::Tunnels,
 };
 use crate::{
     file::FileError,
@@ -89,8 +96,13 @@ impl Serve for Service {
     fn answer(&self, ask: &AskKind) -> AnswerKind {
         let (objects, done) = (&self.objects, |()| AnswerKind::Done);
         let answered = match ask {
-            AskKind::List { dir, after, most } => objects
-                .list(dir.as_ref(), after.as_deref(), *most as usize)
+            AskKind::List {
+                dir,
+                after,
+                most,
+                digests,
+            } => objects
+                .list(page(dir, after, *most, *digests))
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
             AskKind::Stat { name } => objects.stat(name).map(|stat| AnswerKind::Stat { stat }),
             AskKind::Remove {
@@ -119,8 +131,14 @@ impl Serve for Service {
                 };
                 objects.copy(request, *offset)
             }
-            AskKind::Walk { dir, after, most } => objects
-                .walk(dir.as_ref(), after.as_deref(), *most as usize)
+            AskKind::Hash { name, offset } => objects.hash(name, *offset),
+            AskKind::Walk {
+                dir,
+                after,
+                most,
+                digests,
+            } => objects
+                .walk(page(dir, after, *most, *digests))
                 .map(|(entries, more)| AnswerKind::Walked { entries, more }),
             AskKind::RemoveMany { names, kind } => Ok(AnswerKind::Removed {
                 failed: objects.remove_many(names, *kind),
@@ -183,5 +201,19 @@ impl super::Daemon {
         let served = self.shared.roots.find(None, &peers);
         let served = served.expect("its folder exists");
         Arc::new(Service::new(&self.shared, &rights, &hello, served))
+    }
+}
+
+fn page<'a>(
+    dir: &'a Option<Name>,
+    after: &'a Option<Vec<u8>>,
+    most: u32,
+    digests: bool,
+) -> PageRequest<'a> {
+    PageRequest {
+        dir: dir.as_ref(),
+        after: after.as_deref(),
+        most: most as usize,
+        digests,
     }
 }

@@ -1,6 +1,6 @@
 //! Digest of a file, computed in turns.
 
-use std::{io, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use nicstripe_proto::Digest;
 
@@ -25,12 +25,17 @@ impl Hashing {
         }
     }
 
+    /// Returns the number of bytes that are hashed.
+    pub(crate) fn upto(&self) -> u64 {
+        self.offset
+    }
+
     /// Hashes the next [`TURN`] bytes, which `read` reads at an offset. Returns the digest at the
     /// end.
-    pub(crate) fn turn(
+    pub(crate) fn turn<E>(
         &mut self,
-        read: impl Fn(&mut [u8], u64) -> io::Result<()>,
-    ) -> io::Result<ControlFlow<Digest>> {
+        read: impl Fn(&mut [u8], u64) -> Result<(), E>,
+    ) -> Result<ControlFlow<Digest>, E> {
         let end = self.size.min(self.offset.saturating_add(TURN));
         let mut buffer = vec![0; READ_LEN.min(end - self.offset) as usize];
         while self.offset < end {
@@ -61,7 +66,7 @@ mod tests {
             let (mut hashing, mut turns) = (Hashing::of(size), 1);
             let fill = |bytes: &mut [u8], offset: u64| {
                 bytes.fill((offset >> 18) as u8);
-                Ok(())
+                Ok::<_, ()>(())
             };
             let digest = loop {
                 match hashing.turn(fill).unwrap() {

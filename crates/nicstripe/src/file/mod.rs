@@ -13,6 +13,7 @@ mod hashing;
 mod hidden;
 mod holes;
 mod journal;
+mod kept;
 mod lock;
 mod logins;
 mod names;
@@ -48,6 +49,7 @@ pub(crate) use self::{
         check_given, check_sought, has_exact_names, hidden_name, is_hidden_in, is_hidden_name,
     },
     holes::{has_hole, may_have_holes},
+    kept::kept_in,
     logins::Logins,
     names::{NameChange, check_tag},
     pinned_path::PinnedPath,

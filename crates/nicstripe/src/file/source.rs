@@ -25,6 +25,7 @@ use super::{
     disk,
     error::FileError,
     holes::find_holes,
+    kept::kept,
     quota::Lease,
     root::Root,
     stored::{StoredFile, identity_of},
@@ -215,7 +216,18 @@ impl Source {
             size: self.whole,
             mtime: whole.mtime,
             etag: Some(ETag::of(&whole)),
+            digest: match &self.content {
+                Content::File(file) => kept(file, &whole),
+                Content::Made(_) | Content::Stored(_) => None,
+            },
         })
+    }
+
+    /// Makes the next reads read the disk, and not the page cache.
+    pub(crate) fn drop_cache(&self) {
+        if let Content::File(file) = &self.content {
+            let _ = fadvise(file, 0, None, Advice::DontNeed);
+        }
     }
 
     /// Attaches a lease of descriptors or memory, held while the file is open.

@@ -225,6 +225,7 @@ fn stage_request(dir: OwnedFd, name: &OsStr, peer_key: [u8; 32], bytes: u64) -> 
         peer_key,
         // Opened as part of a tree, which rejects a device of that name.
         attributes: Some(Attributes::default()),
+        keeps_digest: false,
     }
 }
 

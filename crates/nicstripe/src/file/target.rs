@@ -59,6 +59,7 @@ use super::{
     error::FileError,
     hidden::hidden_name,
     journal::JournalFile,
+    kept,
     lock::Locked,
     names::NameChange,
     ours::Others,
@@ -77,6 +78,8 @@ pub(crate) struct TargetRequest {
     pub(crate) peer_key: [u8; 32],
     /// Attributes of a file in a tree; `None` takes them from offer and options.
     pub(crate) attributes: Option<Attributes>,
+    /// True if the digest of the finished file is kept beside it.
+    pub(crate) keeps_digest: bool,
 }
 
 impl TargetRequest {
@@ -632,6 +635,7 @@ fn open_existing(request: &TargetRequest) -> Result<(File, Option<Locked>, u64),
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
         fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
     }
+    kept::forget(&part);
     Ok((part, Some(lock), stat.st_size as u64))
 }
 

@@ -23,6 +23,8 @@ use rustix::{
     io::Errno,
 };
 
+use super::kept;
+
 /// Returns the extended attributes of an open file or directory, except those that no receiver can
 /// set.
 ///
@@ -209,9 +211,9 @@ fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
 
 /// Returns true if the owner of a file may set the extended attribute `name`. The `system`
 /// attributes are views of file system internals; of these, only ACLs mean the same on another file
-/// system.
+/// system. A hash that nicstripe keeps is that of its own file.
 fn is_plain_xattr(name: &[u8]) -> bool {
-    name.starts_with(b"user.")
+    (name.starts_with(b"user.") && name != kept::ATTRIBUTE.to_bytes())
         || name == b"system.posix_acl_access"
         || name == b"system.posix_acl_default"
 }

@@ -6,7 +6,7 @@ pub(crate) mod unreachable;
 use std::{io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{
-    Digest, FailCode, NameError, name::printable, pairing::Obstacle, tunnel::TargetRefusal,
+    Digest, FailCode, Name, NameError, name::printable, pairing::Obstacle, tunnel::TargetRefusal,
 };
 
 use self::unreachable::Unreachable;
@@ -227,6 +227,21 @@ pub enum Error {
         /// BLAKE3 hash of the bytes that the receiver has.
         received: Digest,
     },
+    /// The content of a file that nobody has changed since the daemon received it is another one.
+    /// Remedy: restore the file; check the disk of that machine.
+    #[error(
+        "{host}: \"{name}\" is damaged: its content has BLAKE3 {found}, and had {kept} when it was received"
+    )]
+    Damaged {
+        /// Host name or address of the daemon, as the user gave it.
+        host: String,
+        /// Name of the file.
+        name: Name,
+        /// BLAKE3 hash of what the daemon read.
+        found: Digest,
+        /// BLAKE3 hash that the daemon kept.
+        kept: Digest,
+    },
     /// The embedding program or the user interrupted the transfer.
     #[error("interrupted")]
     Cancelled {
@@ -350,6 +365,7 @@ impl Error {
             | Self::Full { .. }
             | Self::TimedOut { .. } => true,
             Self::Digest { .. } => true,
+            Self::Damaged { .. } => false,
             Self::Pipe(error) => error.is_retryable(),
             _ => matches!(
                 self.fail_code(),
@@ -390,7 +406,7 @@ impl Error {
         match self {
             Self::Peer { code, .. } => Some(*code),
             Self::File(error) => Some(error.code),
-            Self::Digest { .. } => Some(FailCode::Digest),
+            Self::Digest { .. } | Self::Damaged { .. } => Some(FailCode::Digest),
             Self::Pipe(error) => error.fail_code(),
             _ => None,
         }

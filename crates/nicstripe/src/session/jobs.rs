@@ -344,6 +344,7 @@ mod tests {
             options: PutOptions::default(),
             peer_key: [7; 32],
             attributes: None,
+            keeps_digest: false,
         };
         let (target, _) = file::Target::open(request).unwrap();
         let (inputs, mut session) = mpsc::channel(1);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ETag, Name, Subtree,
+    Digest, ETag, Name, Subtree,
     journal::Timestamp,
     message::{ObjectKind, ObjectStat},
 };
@@ -156,6 +156,11 @@ pub struct Stat {
     pub modified: SystemTime,
     /// Identity of a file's content; `None` for other kinds, and if the daemon does not tell it.
     pub etag: Option<ETag>,
+    /// BLAKE3 hash of a file's content; `None` if the daemon does not know it. It knows that of a
+    /// single file that it received itself, keeps it beside the file, and believes it while size,
+    /// modification time and inode stay the same. [`Client::verify`](crate::Client::verify) reads the
+    /// file.
+    pub digest: Option<Digest>,
 }
 
 impl Stat {
@@ -167,6 +172,7 @@ impl Stat {
             size,
             modified,
             etag: None,
+            digest: None,
         }
     }
 
@@ -192,6 +198,7 @@ impl Stat {
             size: self.size,
             mtime: timestamp_of(self.modified),
             etag: self.etag,
+            digest: self.digest,
         }
     }
 
@@ -217,6 +224,7 @@ impl Stat {
             size: stat.size,
             modified,
             etag: stat.etag,
+            digest: stat.digest,
         }
     }
 }

@@ -138,6 +138,7 @@ impl Served {
                     peer_key: *peer.as_bytes(),
                     // A dry run must not open a device, as in trees.
                     attributes: options.trial.then(Attributes::default),
+                    keeps_digest: true,
                 };
                 file::Target::open(request).map(|(target, have)| (target.into(), have))
             }

@@ -25,7 +25,7 @@ pub enum Feature {
     Listeners = 6,
     /// Entity tags, and requests that depend on them.
     Tags = 7,
-    /// Requests about names: copy, walk and remove many.
+    /// Requests about names: copy, walk, remove many and hash.
     Objects = 8,
 }
 

@@ -7,6 +7,7 @@ use crate::{
     failure::FailCode,
     file::{
         etag::ETag,
+        hash_tree::Digest,
         journal::Timestamp,
         name::{MAX_COMPONENT, Name},
     },
@@ -42,6 +43,9 @@ pub enum AskKind {
         /// entries if more do not fit into a message.
         #[n(2)]
         most: u32,
+        /// True if the entries shall have their digests where these are known.
+        #[cbor(n(3), default, skip_if = "is_unset")]
+        digests: bool,
     },
     /// Reads the metadata of a file or directory. The answer is [`AnswerKind::Stat`].
     #[n(1)]
@@ -130,6 +134,9 @@ pub enum AskKind {
         /// entries if more do not fit into a message.
         #[n(2)]
         most: u32,
+        /// True if the entries shall have their digests where these are known.
+        #[cbor(n(3), default, skip_if = "is_unset")]
+        digests: bool,
     },
     /// Removes files, symbolic links and empty directories, at most [`MOST_REMOVED`]. The answer is
     /// [`AnswerKind::Removed`].
@@ -141,6 +148,17 @@ pub enum AskKind {
         /// Type that the objects must have; `None` for any.
         #[n(1)]
         kind: Option<ObjectKind>,
+    },
+    /// Reads a file at the daemon and computes its digest, in parts of about a second. The answer is
+    /// [`AnswerKind::Hashed`]; the client asks for the next part until it has the digest.
+    #[n(9)]
+    Hash {
+        /// Name of the file to read.
+        #[n(0)]
+        name: Name,
+        /// Number of bytes that earlier answers say are read; 0 to begin.
+        #[n(1)]
+        offset: u64,
     },
 }
 
@@ -223,6 +241,17 @@ pub enum AnswerKind {
         #[n(1)]
         more: bool,
     },
+    /// Part of a file is read.
+    #[n(8)]
+    Hashed {
+        /// Number of bytes that are read.
+        #[n(0)]
+        upto: u64,
+        /// Metadata of the file, with the digest that is kept of it, and the digest of what was read;
+        /// `None` before the end.
+        #[n(1)]
+        file: Option<HashedFile>,
+    },
     /// Names are removed, except for some.
     #[n(7)]
     Removed {
@@ -230,6 +259,18 @@ pub enum AnswerKind {
         #[n(0)]
         failed: Vec<NotRemoved>,
     },
+}
+
+/// File whose content was read at the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct HashedFile {
+    /// Metadata of the file, unchanged while it was read.
+    #[n(0)]
+    pub stat: ObjectStat,
+    /// Digest of the content that was read.
+    #[n(1)]
+    pub digest: Digest,
 }
 
 /// Name that a [`AskKind::RemoveMany`] could not remove.
@@ -276,6 +317,10 @@ pub struct ObjectStat {
     /// Identity of a file's content; `None` for other kinds of objects, and if it is unknown.
     #[n(3)]
     pub etag: Option<ETag>,
+    /// Digest of a file's content, as the daemon keeps it since it received the file; `None` if it
+    /// knows none.
+    #[n(4)]
+    pub digest: Option<Digest>,
 }
 
 /// Type of a file system object.
@@ -326,12 +371,15 @@ pub const MOST_ANSWER: usize = 60 * 1024;
 impl ObjectEntry {
     /// Returns an upper bound of the entry's CBOR length in bytes.
     pub fn weight(&self) -> usize {
-        self.name.len() + ENTRY_OVERHEAD
+        self.name.len() + ENTRY_OVERHEAD + self.stat.digest.map_or(0, |_| DIGEST_WEIGHT)
     }
 }
 
 /// CBOR length in bytes of an entry without its name: heads of maps, keys, longest integers.
 const ENTRY_OVERHEAD: usize = 60;
+
+/// CBOR length in bytes of a digest with its key.
+const DIGEST_WEIGHT: usize = 35;
 
 impl AskKind {
     /// Returns true if the request changes the file system.
@@ -368,6 +416,9 @@ impl AskKind {
             (Self::Copy { offset, .. }, AnswerKind::Copied { upto, copy }) => {
                 upto > offset || copy.is_some()
             }
+            (Self::Hash { offset, .. }, AnswerKind::Hashed { upto, file }) => {
+                upto > offset || file.is_some()
+            }
             (Self::Walk { after, most, .. }, AnswerKind::Walked { entries, more }) => {
                 are_walked(entries, after.as_deref())
                     && entries.len() <= *most as usize
@@ -382,6 +433,11 @@ impl AskKind {
             _ => false,
         }
     }
+}
+
+/// Returns true if a flag of a variant, which minicbor passes by two references, need not be sent.
+fn is_unset(flag: &&bool) -> bool {
+    !**flag
 }
 
 /// Returns the key by which an entry of a walk is sorted: its name, and a `/` behind the name of a

@@ -609,6 +609,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
             dir: None,
             after: None,
             most: 9,
+            digests: false,
         }),
         "82 11 81 a2 0005 01 82 00 a1 0209",
     );
@@ -616,6 +617,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         dir: Some(name("a")),
         after: Some(b"b".to_vec()),
         most: 9,
+        digests: false,
     };
     pinned(
         ask(rest),
@@ -659,6 +661,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
             nanoseconds: 2,
         },
         etag: None,
+        digest: None,
     };
     let entries = vec![ObjectEntry {
         name: b"a".to_vec(),
@@ -755,6 +758,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         dir: Some(name("a")),
         after: Some(b"b/".to_vec()),
         most: 9,
+        digests: false,
     };
     pinned(
         ask(walk),
@@ -765,6 +769,30 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ask(AskKind::RemoveMany { names, kind: None }),
         "82 11 81 a2 0005 01 82 08 a1 00 82 814161 814162",
     );
+    let hash = AskKind::Hash {
+        name: name("a"),
+        offset: 300,
+    };
+    pinned(ask(hash), "82 11 81 a2 0005 01 82 09 a2 00814161 0119012c");
+    let digest = Digest([0xee; 32]);
+    let hashed = AnswerKind::Hashed {
+        upto: 300,
+        file: Some(HashedFile { stat, digest }),
+    };
+    pinned(
+        answer(hashed),
+        &format!(
+            "82 12 81 a2 0005 01 82 08 a2 0019012c 01 a2 00 a3 0001 0119012c 02822002 01 5820{}",
+            "ee".repeat(32)
+        ),
+    );
+    let list = AskKind::List {
+        dir: None,
+        after: None,
+        most: 9,
+        digests: true,
+    };
+    pinned(ask(list), "82 11 81 a2 0005 01 82 00 a2 0209 03f5");
     let copied = |copy| answer(AnswerKind::Copied { upto: 300, copy });
     pinned(copied(None), "82 12 81 a2 0005 01 82 05 a1 0019012c");
     pinned(
@@ -793,6 +821,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
     );
     let stat = ObjectStat {
         etag: Some(tag),
+        digest: None,
         ..stat
     };
     pinned(
@@ -814,6 +843,7 @@ fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
             nanoseconds: u32::MAX,
         },
         etag: Some(ETag::from_bytes([0xff; 16])),
+        digest: None,
     };
     for len in [1, 20, 64, 255] {
         let entry = ObjectEntry {

@@ -26,6 +26,7 @@ fn object(size: u64) -> ObjectStat {
         size,
         mtime: Timestamp::default(),
         etag: None,
+        digest: None,
     }
 }
 

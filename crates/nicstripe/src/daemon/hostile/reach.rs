@@ -137,6 +137,7 @@ fn list(dir: &str) -> Message {
         dir: Some(name(dir)),
         after: None,
         most: 9,
+        digests: false,
     })
 }
 

@@ -15,7 +15,7 @@ use rustix::fs::{Advice, AtFlags, fadvise, fstat, renameat, statat, unlinkat};
 
 use super::{Syncs, Target, TargetState, refuse_existing};
 use crate::file::{
-    beneath::inode_of, disk, error::FileError, hashing::Hashing, names::NameChange,
+    beneath::inode_of, disk, error::FileError, hashing::Hashing, kept, names::NameChange,
     rename::rename_to_free, stored::etag_of,
 };
 
@@ -106,7 +106,7 @@ impl Target {
                     CommitStage::Ready
                 }
                 CommitStage::Ready => {
-                    self.finish()?;
+                    self.finish(digest)?;
                     return Ok(ControlFlow::Break(()));
                 }
             };
@@ -150,7 +150,7 @@ impl Target {
         Ok(CommitStage::Verifying(Box::new(Hashing::of(size))))
     }
 
-    fn finish(&self) -> Result<(), FileError> {
+    fn finish(&self, digest: Digest) -> Result<(), FileError> {
         if self.files.state == TargetState::Named {
             self.sync_last()?;
             return self.settle_name();
@@ -159,6 +159,9 @@ impl Target {
             attributes
                 .apply(&self.files.part)
                 .map_err(|cause| self.uncommitted("set the mode of", cause))?;
+        }
+        if self.request.keeps_digest && digest != Digest::NONE {
+            kept::keep(&self.files.part, digest);
         }
         self.sync_last()?;
         let (TargetState::Part, Some(part_name)) = (self.files.state, &self.files.part_name) else {

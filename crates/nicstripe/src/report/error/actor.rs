@@ -86,6 +86,7 @@ impl Error {
             Self::System { .. } => (27, "system"),
             Self::Ended { .. } => (28, "ended"),
             Self::TimedOut { .. } => (29, "timed_out"),
+            Self::Damaged { .. } => (30, "damaged"),
             Self::Pipe(error) | Self::Reconnect { source: error, .. } => error.identifier(),
         }
     }
@@ -133,6 +134,7 @@ impl Error {
             Self::Digest { .. } => at_file(FailCode::Digest, Machine),
 
             Self::Peer { code, .. } => at_file(*code, Peer),
+            Self::Damaged { .. } => at_file(FailCode::Digest, Peer),
             Self::Target { code, .. } | Self::Listen { code, .. } => match code {
                 TargetRefusal::NotAllowed => (Peer, 5),
                 _ => (Peer, 1),

@@ -91,6 +91,7 @@ impl Account {
             AskKind::List { .. }
             | AskKind::Walk { .. }
             | AskKind::Stat { .. }
+            | AskKind::Hash { .. }
             | AskKind::Facts { .. } => return,
             AskKind::Copy { .. } if matches!(answer, AnswerKind::Copied { copy: None, .. }) => {
                 return;

@@ -169,6 +169,7 @@ impl LocalTarget {
             options: self.options,
             peer_key: self.peer_key,
             attributes: None,
+            keeps_digest: false,
         })?;
         Ok((FileSink::boxed(target.into()), have))
     }

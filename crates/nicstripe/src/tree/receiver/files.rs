@@ -455,6 +455,7 @@ impl Files {
                     options,
                     peer_key,
                     attributes: Some(attributes),
+                    keeps_digest: false,
                 })
             };
             let opened = dir.and_then(open).and_then(|(target, have)| {

@@ -1,0 +1,187 @@
+//! Tests of hashes that the daemon keeps beside files, and of those that it computes.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use nicstripe::{
+    Client, CopyOptions, Digest, Entries, Error, FailCode, OpenOptions, RenameOptions, TreeOptions,
+    storage::MemoryStorage,
+};
+use tokio::io::AsyncWriteExt;
+
+use crate::harness::{Served, content, name, within};
+
+fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
+    result.err().and_then(|error| error.fail_code())
+}
+
+async fn told(client: &Client, file: &str) -> Option<Digest> {
+    within(client.stat(&name(file))).await.unwrap().digest
+}
+
+async fn listed(mut entries: Entries) -> Vec<(String, Option<Digest>)> {
+    let mut found = Vec::new();
+    while let Some(entry) = within(entries.next()).await.unwrap() {
+        found.push((entry.name.to_string(), entry.stat.digest));
+    }
+    found
+}
+
+/// Changes the content of a file by another program, which then sets the time back.
+fn damage(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"!", 3).unwrap();
+    file.set_modified(modified).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hash_of_what_a_daemon_received_is_told_until_the_file_changes() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let (a, b, c) = (name("a"), name("b"), name("c"));
+    let options = CopyOptions::default;
+    let digest = within(client.write(&a, content(700_000), options()))
+        .await
+        .unwrap();
+    let digest = digest.digest;
+    assert!(digest.is_some());
+    let mut writer = client.create(&b, options());
+    within(writer.write_all(&content(700_000))).await.unwrap();
+    within(writer.finish()).await.unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let here = beside.path().join("here");
+    fs::write(&here, content(700_000)).unwrap();
+    within(client.put(&here, Some(c), options()).finish())
+        .await
+        .unwrap();
+    within(client.copy(&a, &name("d"), RenameOptions::default()))
+        .await
+        .unwrap();
+    let known = ["a", "b", "c", "d"].map(|file| (file.to_owned(), digest));
+    assert_eq!(listed(client.entries(None).with_digests()).await, known);
+    assert_eq!(listed(client.walk(None).with_digests()).await, known);
+    for file in ["a", "b", "c", "d"] {
+        assert_eq!(told(&client, file).await, digest, "{file}");
+    }
+    let read = within(client.read_with(&a, OpenOptions::default()))
+        .await
+        .unwrap();
+    let reader = within(client.open(&a)).await.unwrap();
+    assert_eq!([read.stat.digest, reader.stat().digest], [digest; 2]);
+    let unasked = listed(client.entries(None)).await;
+    assert!(unasked.iter().all(|(_, digest)| digest.is_none()));
+
+    // The hash goes with the file, and not with its name or a tree.
+    within(client.rename(&a, &name("e"), RenameOptions::default()))
+        .await
+        .unwrap();
+    assert_eq!(told(&client, "e").await, digest);
+    fs::copy(served.path("e"), served.path("f")).unwrap();
+    assert_eq!(told(&client, "f").await, None);
+    let mut appended = File::options().append(true).open(served.path("b")).unwrap();
+    appended.write_all(b"more").unwrap();
+    assert_eq!(told(&client, "b").await, None);
+    let xattrs = TreeOptions {
+        recursive: true,
+        xattrs: true,
+        ..TreeOptions::default()
+    };
+    let sources = [served.path("e"), served.path("b")];
+    within(
+        client
+            .put_tree(sources, Some(name("tree")), xattrs)
+            .finish(),
+    )
+    .await
+    .unwrap();
+    for file in ["tree/e", "tree/b"] {
+        assert_eq!(told(&client, file).await, None);
+        let found = rustix::fs::listxattr(served.path(file), &mut [0_u8; 0][..]).unwrap();
+        assert_eq!(found, 0, "{file}");
+    }
+
+    // Written in place, with the size and the time that the file had before.
+    fs::write(&here, content(700_001)[1..].as_ref() as &[u8]).unwrap();
+    let modified = fs::metadata(served.path("c")).unwrap().modified().unwrap();
+    File::options()
+        .write(true)
+        .open(&here)
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    let in_place = CopyOptions {
+        in_place: true,
+        replace: true,
+        preserve: true,
+        ..options()
+    };
+    let put = client.put(&here, Some(name("c")), in_place).finish();
+    let other = within(put).await.unwrap().digest;
+    assert_ne!(other, digest);
+    assert_eq!(told(&client, "c").await, other);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_read_for_its_hash_and_damage_is_found() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let a = name("a");
+    let written = within(client.write(&a, content(700_000), CopyOptions::default()));
+    let digest = written.await.unwrap().digest;
+    let verified = within(client.verify(&a)).await.unwrap();
+    assert_eq!(verified, within(client.stat(&a)).await.unwrap());
+    assert_eq!(verified.digest, digest);
+    damage(&served.path("a"));
+    let error = within(client.verify(&a)).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Digest), "{error}");
+    assert!(!error.is_retryable(), "{error}");
+
+    // A file of another program; large enough for several parts.
+    let size = 3 << 30;
+    File::create(served.path("large"))
+        .unwrap()
+        .set_len(size)
+        .unwrap();
+    let mut zeros = blake3::Hasher::new();
+    let mebibyte = vec![0; 1 << 20];
+    for _ in 0..size >> 20 {
+        zeros.update(&mebibyte);
+    }
+    let large = within(client.verify(&name("large"))).await.unwrap();
+    assert_eq!(large.digest, Some(Digest(*zeros.finalize().as_bytes())));
+    assert_eq!(
+        told(&client, "large").await,
+        None,
+        "a reader changes nothing"
+    );
+
+    fs::create_dir(served.path("dir")).unwrap();
+    assert_eq!(
+        code(within(client.verify(&name("dir"))).await),
+        Some(FailCode::NotAFile)
+    );
+    assert!(
+        within(client.verify(&name("missing")))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_that_keeps_no_hashes_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let served = Served::start_built(root, |builder| builder.storage(MemoryStorage::new())).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let a = name("a");
+    let written = within(client.write(&a, content(700_000), CopyOptions::default()));
+    let digest = written.await.unwrap().digest;
+    assert_eq!(told(&client, "a").await, None);
+    assert_eq!(within(client.verify(&a)).await.unwrap().digest, digest);
+}
