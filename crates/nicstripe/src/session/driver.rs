@@ -32,7 +32,6 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     time::timeout,
 };
-use tokio_util::task::TaskTracker;
 
 use self::{account::Account, asks::Asks};
 use super::{
@@ -59,6 +58,7 @@ use crate::{
     wire::{
         clock,
         stream::{Outgoing, StreamEnd, StreamEvent},
+        tasks::TaskTracker,
     },
 };
 
@@ -210,7 +210,7 @@ impl Driver {
             inputs,
             signals,
             connections: BTreeMap::new(),
-            streams: TaskTracker::new(),
+            streams: TaskTracker::default(),
             running: Transfers::default(),
             account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
@@ -586,8 +586,6 @@ impl Driver {
             inputs,
             ..
         } = self;
-        streams.close();
-        threads.close();
         let mut ended = pin!(async {
             let (_, _) = tokio::join!(
                 timeout(LINGER, streams.wait()),

@@ -12,7 +12,6 @@ use nicstripe_proto::{
     BitRate, ChunkId, Digest, Grid, PathId, Subtree, TransferId, Zeros, hash_tree::zeros_subtree,
 };
 use tokio::sync::mpsc;
-use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use super::{
     handle::{SessionHandle, SessionSignals},
@@ -22,6 +21,7 @@ use super::{
 use crate::{
     file::{self, Arrived, BufferPool, CommitStage, FileError, IoPool, WriteError},
     storage::Target,
+    wire::tasks::{TaskToken, TaskTracker},
 };
 
 /// Threads, buffers and input channel of one session, for the jobs of its transfers.
@@ -43,7 +43,7 @@ impl Jobs {
             pool,
             buffers,
             inputs: session.inputs.downgrade(),
-            threads: TaskTracker::new(),
+            threads: TaskTracker::default(),
             signals: session.signals.clone(),
         }
     }
@@ -247,7 +247,7 @@ impl Jobs {
 #[derive(Debug)]
 pub(crate) struct TargetLease {
     target: Arc<Target>,
-    _job: TaskTrackerToken,
+    _job: TaskToken,
 }
 
 impl TargetLease {
@@ -351,7 +351,7 @@ mod tests {
         let handle = SessionHandle::new(inputs, SessionSignals::default());
         let jobs = Jobs::new(pool, BufferPool::default(), &handle);
         handle.stop();
-        let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::new());
+        let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::default());
         jobs.commit(TransferId(1), Digest([0; 32]), target);
         let input = timeout(Duration::from_secs(20), session.recv()).await;
         let Ok(Some(Input::Io(IoResult::Step { result, .. }))) = input else {
