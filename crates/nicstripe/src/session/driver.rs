@@ -70,6 +70,8 @@ pub(crate) struct DriverConfig {
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
+    /// True if the peer accepts compressed chunks.
+    pub(crate) packs: bool,
     /// Daemon only: the session's part of the chunk memory that all sessions share.
     pub(crate) share: Option<ChunkShare>,
     /// Client only: carries out the steps for its links.
@@ -206,7 +208,12 @@ impl Driver {
         };
         let driver = Self {
             session: Session::new(role, config.session.clone(), now),
-            jobs: Jobs::new(config.pool.clone(), config.buffers.clone(), &handle),
+            jobs: Jobs::new(
+                config.pool.clone(),
+                config.buffers.clone(),
+                config.packs,
+                &handle,
+            ),
             inputs,
             signals,
             connections: BTreeMap::new(),
@@ -385,7 +392,7 @@ impl Driver {
                 };
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
-                    StreamEnd::Load(_) | StreamEnd::Flood => {
+                    StreamEnd::Load(_) | StreamEnd::Flood | StreamEnd::Compressed => {
                         return self.on_misbehaved(path, &end, now);
                     }
                     // The TCP checksum matched, but TLS authentication failed: the data was altered
@@ -421,6 +428,7 @@ impl Driver {
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
             Command::Inspect(look) => look(&mut self.session),
+            #[cfg(feature = "bench")]
             Command::Bench(input) => {
                 self.act_on_bench(now, |bench, tap| bench.on_input(input, tap));
             }
@@ -630,6 +638,7 @@ mod tests {
             session: SessionConfig::default(),
             pool: IoPool::start().unwrap(),
             buffers: BufferPool::default(),
+            packs: true,
             share: None,
             steps: None,
             audience: Audience::default(),
