@@ -9,6 +9,7 @@ mod facts;
 mod files;
 mod handle;
 mod listener;
+#[cfg(feature = "bench")]
 mod measured;
 mod objects;
 mod reader;
@@ -17,6 +18,7 @@ mod request;
 mod runtime;
 mod sessions;
 mod transfer;
+#[cfg(feature = "trees")]
 mod trees;
 mod tunnels;
 mod turns;

@@ -7,7 +7,10 @@
 //! resource limits, [`served_peer`] holds the rights and quotas of one peer, [`service`] passes its
 //! requests to the jobs, such as [`objects`] and [`trees`], and [`watch`] follows interface changes.
 
+#[cfg(feature = "bench")]
 mod bench;
+#[cfg_attr(not(feature = "bench"), path = "daemon/no_benches.rs")]
+mod benches;
 mod builder;
 mod connections;
 mod copies;
@@ -34,6 +37,7 @@ mod seen;
 mod served_peer;
 mod service;
 mod shared;
+#[cfg_attr(not(feature = "trees"), path = "daemon/no_trees.rs")]
 mod trees;
 mod trusted;
 mod tunnels;

@@ -215,7 +215,20 @@
 //!
 //! # Features
 //!
-//! - `bench`, off by default: no effect. For programs that name it.
+//! All but `serde` are on by default. With `default-features = false` the dependency tree has 60 crates instead
+//! of 89.
+//!
+//! | feature | what it gives | crates |
+//! | --- | --- | --- |
+//! | `bench` | [`Client::bench`]; the daemon serves benchmarks | 1 |
+//! | `compress` | [`CopyOptions::compress`]; chunks are compressed in both directions | 3 |
+//! | `discovery` | [`discovery`]: [`ClientBuilder::connect`] also searches for a peer on the cables, the daemon answers | 0 |
+//! | `introduce` | [`invitation`], [`bootstrap`] and `discovery` | 13 |
+//! | `serde` | `serde::Serialize` for [`Report`], [`Event`] and [`Progress`] | 0 |
+//! | `trees` | [`Client::put_tree`], [`Client::get_tree`]; the daemon serves trees | 12 |
+//!
+//! Client and daemon need not have the same features. A daemon refuses benchmarks and trees that it
+//! does not have, and no end sends compressed chunks to one that does not accept them.
 //!
 //! The crate runs on Linux.
 //!
@@ -226,9 +239,20 @@
 //! and an I/O thread verifies and writes it. The session then acknowledges it and makes it durable.
 //! It confirms the file once all of it is durable under its name.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+// Without all features, parts of shared modules have no caller.
+#![cfg_attr(
+    not(all(feature = "bench", feature = "introduce", feature = "trees")),
+    allow(
+        clippy::needless_pass_by_ref_mut,
+        dead_code,
+        unreachable_pub,
+        unused_imports
+    )
+)]
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -238,6 +262,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/EMBEDDING.md")]
 struct Embedding;
 
+#[cfg(feature = "bench")]
 pub mod bench;
 mod client;
 mod daemon;
@@ -245,6 +270,7 @@ mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(feature = "introduce")]
 mod introduce;
 pub mod links;
 mod report;
@@ -280,15 +306,15 @@ pub mod blocking {
     //! Do not call this module from async code: it would block the thread, and tokio panics. Use
     //! `spawn_blocking` there.
 
-    pub use crate::{
-        bench::blocking::Bench,
-        client::blocking::{
-            Client, Entries, Listener, MOST_OUTPUT, NoEvent, ObjectReader, ObjectWriter, Output,
-            Transfer, Tunnel, TunnelReader, TunnelWriter,
-        },
+    #[cfg(feature = "bench")]
+    pub use crate::bench::blocking::Bench;
+    pub use crate::client::blocking::{
+        Client, Entries, Listener, MOST_OUTPUT, NoEvent, ObjectReader, ObjectWriter, Output,
+        Transfer, Tunnel, TunnelReader, TunnelWriter,
     };
 }
 
+#[cfg(feature = "discovery")]
 pub mod discovery {
     //! Discovery: finds daemons on the cables of this machine, without an address, a name server or
     //! any setting.
@@ -340,7 +366,12 @@ pub mod routes {
     };
 }
 
+#[cfg(feature = "bench")]
 pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
+#[cfg(feature = "introduce")]
+pub use self::introduce::{bootstrap, invitation};
+#[cfg(feature = "trees")]
+pub use self::tree::{TreeOptions, TreeSource};
 pub use self::{
     client::{
         Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Kind, Listener, NotRemoved,
@@ -351,7 +382,6 @@ pub use self::{
         FileError,
         options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW, RenameOptions},
     },
-    introduce::{bootstrap, invitation},
     links::{
         listeners::ListenAddress,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
@@ -371,7 +401,7 @@ pub use self::{
         survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink, UnusedInterface},
     },
     text::chain,
-    tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport, TreeSource},
+    tree::{EntryOutcome, FailedEntry, TreeReport},
     tunnel::{LocalListener, LocalStream, Tunnel},
 };
 pub use nicstripe_link::facts;

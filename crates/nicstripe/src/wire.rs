@@ -5,4 +5,5 @@ pub(crate) mod clock;
 #[cfg(test)]
 pub(crate) mod simulated;
 pub(crate) mod stream;
+pub(crate) mod tasks;
 pub(crate) mod tls;

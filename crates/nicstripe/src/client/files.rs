@@ -41,7 +41,7 @@ impl Request for FileUpload {
                 self.source.clone(),
                 ReadOptions {
                     allow_changing: self.options.allow_changing,
-                    compress: self.options.compress,
+                    compress: self.options.compresses(),
                     range: None,
                 },
             );

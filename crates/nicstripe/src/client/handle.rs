@@ -8,6 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{Name, message::Feature};
+use tokio::runtime::Handle;
 
 use super::{
     builder::ClientBuilder,
@@ -15,13 +16,11 @@ use super::{
     request::{Once, Request, download_of},
     sessions::Inner,
     transfer::Transfer,
-    trees::{TreeDownload, TreeUpload},
 };
 use crate::{
     file::options::CopyOptions,
     report::{error::Error, survey::LinkSurvey},
     session::kind::{Upload, pipe},
-    tree::{TreeOptions, TreeSource},
     trust::{Identity, PublicKey},
 };
 
@@ -127,60 +126,6 @@ impl Client {
             target: target.into(),
             options,
             trial: false,
-        })
-    }
-
-    /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
-    /// the root itself. Each source is copied into it under its own name; if the source's path ends
-    /// in a slash, only its content is copied.
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use nicstripe::{Name, TreeOptions};
-    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-    /// let report = client
-    ///     .put_tree(["photos"], Some(Name::parse(b"2026")?), options)
-    ///     .finish()
-    ///     .await?;
-    /// let tree = report.tree.unwrap_or_default();
-    /// println!("{} files, {} were there, {} failed", tree.files, tree.unchanged, tree.failed);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn put_tree(
-        &self,
-        sources: impl IntoIterator<Item: Into<PathBuf>>,
-        name: Option<Name>,
-        options: TreeOptions,
-    ) -> Transfer {
-        self.start(TreeUpload {
-            sources: sources.into_iter().map(Into::into).collect(),
-            name,
-            options,
-        })
-    }
-
-    /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`].
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use nicstripe::{Name, TreeOptions, TreeSource};
-    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-    /// let sources = [TreeSource::named(Name::parse(b"2026/photos")?)];
-    /// client.get_tree(sources, "restored", options).finish().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn get_tree(
-        &self,
-        sources: impl IntoIterator<Item = TreeSource>,
-        target: impl Into<PathBuf>,
-        options: TreeOptions,
-    ) -> Transfer {
-        self.start(TreeDownload {
-            sources: sources.into_iter().collect(),
-            target: target.into(),
-            options,
         })
     }
 
@@ -319,6 +264,11 @@ impl Client {
     /// ```
     pub async fn close(self) {
         self.inner.close().await;
+    }
+
+    /// Returns the runtime on which the client was connected.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime.handle
     }
 
     pub(super) fn start(&self, request: impl Request + 'static) -> Transfer {

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use nicstripe_proto::{Name, message::Feature, session::MOST_STREAMS};
-use tokio::runtime::Handle;
 
 use super::{
     Client, Transfer,
@@ -48,11 +47,6 @@ impl Client {
     /// Returns an error if no call can succeed any more in this process.
     pub(crate) fn require_open(&self) -> Result<(), Error> {
         self.inner.require_open()
-    }
-
-    /// Returns the runtime on which the client was connected.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.inner.runtime.handle
     }
 
     /// Opens another session with the same daemon, optionally with another number of connections

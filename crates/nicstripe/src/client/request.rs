@@ -179,7 +179,7 @@ pub(super) fn download_of(
     Download {
         name,
         limit_bps,
-        compress: options.compress,
+        compress: options.compresses(),
         allow_changing: options.allow_changing,
         range,
     }

@@ -1,9 +1,8 @@
 //! Runtime of a client, on which all its work runs, whatever thread asks for it.
 
 use tokio::runtime::Handle;
-use tokio_util::task::AbortOnDropHandle;
 
-use crate::report::error::Error;
+use crate::{report::error::Error, wire::tasks::AbortOnDrop};
 
 /// The tokio runtime of [`ClientBuilder::connect`](super::ClientBuilder::connect), and the process
 /// that has its threads.
@@ -32,7 +31,7 @@ impl ClientRuntime {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         self.require_threads()?;
-        let task = AbortOnDropHandle::new(self.handle.spawn(work));
+        let task = AbortOnDrop::new(self.handle.spawn(work));
         match task.await {
             Ok(done) => Ok(done),
             Err(error) => match error.try_into_panic() {

@@ -15,17 +15,20 @@ use nicstripe_proto::{
     name::escaped,
 };
 
-use super::request::{Attempt, Opening, Request, receiving};
+use super::{
+    Client, Transfer,
+    request::{Attempt, Opening, Request, receiving},
+};
 use crate::{
     file::{FileError, Root},
     report::error::Error,
     session::kind::{
         self, Kind,
         entry::{EntrySink, EntrySource},
-        tree::{TreeSink, TreeSource},
+        tree::{TreeSink, TreeSource as WalkedSource},
     },
     tree::{
-        TreeOptions,
+        TreeOptions, TreeSource,
         allowance::{Receiving, Sending},
         filter::Filters,
         receiver::{Promised, ReceiverRequest},
@@ -33,6 +36,62 @@ use crate::{
         walk::SendSource,
     },
 };
+
+impl Client {
+    /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
+    /// the root itself. Each source is copied into it under its own name; if the source's path ends
+    /// in a slash, only its content is copied.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, TreeOptions};
+    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    /// let report = client
+    ///     .put_tree(["photos"], Some(Name::parse(b"2026")?), options)
+    ///     .finish()
+    ///     .await?;
+    /// let tree = report.tree.unwrap_or_default();
+    /// println!("{} files, {} were there, {} failed", tree.files, tree.unchanged, tree.failed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn put_tree(
+        &self,
+        sources: impl IntoIterator<Item: Into<PathBuf>>,
+        name: Option<Name>,
+        options: TreeOptions,
+    ) -> Transfer {
+        self.start(TreeUpload {
+            sources: sources.into_iter().map(Into::into).collect(),
+            name,
+            options,
+        })
+    }
+
+    /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, TreeOptions, TreeSource};
+    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    /// let sources = [TreeSource::named(Name::parse(b"2026/photos")?)];
+    /// client.get_tree(sources, "restored", options).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_tree(
+        &self,
+        sources: impl IntoIterator<Item = TreeSource>,
+        target: impl Into<PathBuf>,
+        options: TreeOptions,
+    ) -> Transfer {
+        self.start(TreeDownload {
+            sources: sources.into_iter().collect(),
+            target: target.into(),
+            options,
+        })
+    }
+}
 
 /// Request to upload files and directories.
 #[derive(Debug)]
@@ -61,7 +120,7 @@ impl Request for TreeUpload {
             rules: options.rules(),
         };
         let asked = Some((upload, attempt.standalone));
-        let kind: Box<dyn Kind> = Box::new(TreeSource::new(sender.into_run(()), asked));
+        let kind: Box<dyn Kind> = Box::new(WalkedSource::new(sender.into_run(()), asked));
         Box::pin(async { Ok(kind) })
     }
 
@@ -76,7 +135,7 @@ impl Request for TreeUpload {
 /// Request to download files and directories.
 #[derive(Debug)]
 pub(super) struct TreeDownload {
-    pub(super) sources: Vec<crate::tree::TreeSource>,
+    pub(super) sources: Vec<TreeSource>,
     pub(super) target: PathBuf,
     pub(super) options: TreeOptions,
 }

@@ -2,27 +2,65 @@
 
 use std::sync::atomic::AtomicBool;
 
-use nicstripe_bench::{Desk, QueueChannel, Ticket};
+use nicstripe_bench::{BenchLimits, Desk, QueueChannel, Ticket};
 use nicstripe_proto::message::{
     BenchAsk, BenchBody, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
 };
 
-use super::served_peer::ServedPeer;
+use super::{builder::DaemonBuilder, handle::DaemonHandle, service::Service};
 use crate::{
     file::{FileError, stages},
-    session::{BenchInput, Command, SessionHandle},
+    session::{BenchInput, Command, ServeBench, SessionHandle},
 };
 
-impl ServedPeer {
-    /// Queues the peer for a benchmark.
-    pub(super) fn ask_bench(
+impl DaemonBuilder {
+    /// Sets the limits of benchmarks that peers run against this daemon.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bench(mut self, limits: BenchLimits) -> Self {
+        self.bench = limits;
+        self
+    }
+}
+
+impl DaemonHandle {
+    /// Returns the current limits of benchmarks that peers run.
+    ///
+    /// ```no_run
+    /// # fn example(handle: nicstripe::DaemonHandle) {
+    /// println!("{:?}", handle.bench_limits());
+    /// # }
+    /// ```
+    pub fn bench_limits(&self) -> BenchLimits {
+        self.shared.bench.limits.read().clone()
+    }
+
+    /// Changes the limits of benchmarks that peers run. They apply to queued benchmarks, which are
+    /// rejected if no longer allowed. A running benchmark keeps its granted time.
+    ///
+    /// ```no_run
+    /// # fn example(handle: nicstripe::DaemonHandle) {
+    /// handle.set_bench_limits(nicstripe::BenchLimits::default());
+    /// # }
+    /// ```
+    pub fn set_bench_limits(&self, limits: BenchLimits) {
+        *self.shared.bench.limits.write() = limits;
+    }
+}
+
+impl ServeBench for Service {
+    fn ask_bench(
         &self,
         ask: &BenchAsk,
         session: SessionHandle,
     ) -> Result<Ticket<SessionHandle>, BenchRefused> {
+        let peer = &self.peer;
         let why = match () {
-            () if self.rights.options().no_bench => Some(BenchRefusal::NotPermitted),
-            () if self.shared.ending.is_cancelled() => Some(BenchRefusal::ShuttingDown),
+            () if peer.rights.options().no_bench => Some(BenchRefusal::NotPermitted),
+            () if peer.shared.ending.is_cancelled() => Some(BenchRefusal::ShuttingDown),
             () => None,
         };
         if let Some(why) = why {
@@ -32,25 +70,21 @@ impl ServedPeer {
                 retry_after_ms,
             });
         }
-        let shared = self.shared.clone();
-        let queue = &self.shared.bench_queue;
-        queue.ask(self.key(), ask, session, move || Desk {
-            limits: shared.bench_limits.read().clone(),
+        let shared = peer.shared.clone();
+        let queue = &peer.shared.bench.queue;
+        queue.ask(peer.key(), ask, session, move || Desk {
+            limits: shared.bench.limits.read().clone(),
             copies: shared.meters.jobs().running(),
         })
     }
 
-    /// Runs a disk test for a benchmark. Blocks the thread until done or until `stop` is set.
-    pub(super) fn work_for_bench(
-        &self,
-        order: &DiskOrder,
-        stop: &AtomicBool,
-    ) -> Result<DiskDone, FileError> {
+    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+        let peer = &self.peer;
         if !order.read {
-            self.check_writable(&"a bench")?;
+            peer.check_writable(&"a bench")?;
         }
-        let root = self.served.root("measure", &"the disk")?;
-        stages::serve(root, self.key(), order, stop)
+        let root = peer.served.root("measure", &"the disk")?;
+        stages::serve(root, peer.key(), order, stop)
     }
 }
 

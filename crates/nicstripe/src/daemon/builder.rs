@@ -7,12 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use nicstripe_bench::BenchLimits;
 use nicstripe_proto::invitation::Item;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    benches::{BenchLimits, Benches},
     connections::Connections,
     executor::Executor,
     gate::Gate,
@@ -65,7 +65,7 @@ pub struct DaemonBuilder {
     sightings: Option<Sightings>,
     executor: Option<Arc<dyn Executor>>,
     limits: Limits,
-    bench: BenchLimits,
+    pub(super) bench: BenchLimits,
     /// File descriptor limit of the process; `None` without a limit.
     descriptors: Option<u64>,
 }
@@ -383,17 +383,6 @@ impl DaemonBuilder {
         self
     }
 
-    /// Sets the limits of benchmarks that peers run against this daemon.
-    ///
-    /// ```
-    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn bench(mut self, limits: BenchLimits) -> Self {
-        self.bench = limits;
-        self
-    }
-
     /// Overrides the file descriptor limit that the daemon divides among sessions, files and
     /// tunnels.
     #[cfg(test)]
@@ -500,8 +489,7 @@ impl DaemonBuilder {
             limits: RwLock::new(Arc::new(limits)),
             route_limits: Arc::default(),
             meters: Arc::default(),
-            bench_limits: RwLock::new(self.bench),
-            bench_queue: Arc::default(),
+            bench: Benches::new(self.bench),
             ending: CancellationToken::new(),
             executor: self.executor,
             routes: self.routes,

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     file::{FairShares, FileError, Grant},
     links::{
-        connect::{encoded, program, tune_stream},
+        connect::{encoded, features, program, supports, tune_stream},
         peer_routes::PeerRoutes,
         plan::described,
     },
@@ -136,7 +136,9 @@ impl fmt::Display for Unknown {
 
 /// Returns the features of this daemon.
 fn offered(shared: &Shared) -> Features {
-    let is_offered = |feature: &Feature| *feature != Feature::Exec || shared.executor.is_some();
+    let is_offered = |feature: &Feature| {
+        features().has(*feature) && (*feature != Feature::Exec || shared.executor.is_some())
+    };
     Feature::ALL.into_iter().filter(is_offered).collect()
 }
 
@@ -435,6 +437,7 @@ fn session_of(
         },
         pool: shared.pool.of(*key.as_bytes()),
         buffers: shared.buffers.clone(),
+        packs: supports(hello.features, Feature::Compression),
         share: Some(shared.chunks.join(*key.as_bytes())),
         steps: None,
         audience: Audience::default(),

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use nicstripe_bench::BenchLimits;
-
 use super::{limits::Limits, shared::Shared};
 use crate::report::metrics::{Metrics, RunningSession};
 
@@ -90,28 +88,5 @@ impl DaemonHandle {
             ..limits.usable()
         };
         *current = Arc::new(limits);
-    }
-
-    /// Returns the current limits of benchmarks that peers run.
-    ///
-    /// ```no_run
-    /// # fn example(handle: nicstripe::DaemonHandle) {
-    /// println!("{:?}", handle.bench_limits());
-    /// # }
-    /// ```
-    pub fn bench_limits(&self) -> BenchLimits {
-        self.shared.bench_limits.read().clone()
-    }
-
-    /// Changes the limits of benchmarks that peers run. They apply to queued benchmarks, which are
-    /// rejected if no longer allowed. A running benchmark keeps its granted time.
-    ///
-    /// ```no_run
-    /// # fn example(handle: nicstripe::DaemonHandle) {
-    /// handle.set_bench_limits(nicstripe::BenchLimits::default());
-    /// # }
-    /// ```
-    pub fn set_bench_limits(&self, limits: BenchLimits) {
-        *self.shared.bench_limits.write() = limits;
     }
 }

@@ -1,15 +1,11 @@
 //! Service of the daemon for one session: passes each request of the peer to the job that it
 //! concerns.
 
-use std::{
-    future::ready,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{future::ready, sync::Arc};
 
-use nicstripe_bench::Ticket;
 use nicstripe_proto::{
     Name, Request,
-    message::{AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected, Hello},
+    message::{AnswerKind, AskKind, Expected, Hello},
 };
 
 use super::{
@@ -23,8 +19,9 @@ use super::{
     trees::Trees,
     tunnels::Tunnels,
 };
+#[cfg(test)]
+use crate::{file::IoPool, trust::PublicKey};
 use crate::{
-    file::FileError,
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
     session::{
@@ -33,13 +30,11 @@ use crate::{
     },
     storage::Served,
 };
-#[cfg(test)]
-use crate::{file::IoPool, trust::PublicKey};
 
 #[derive(Debug)]
 pub(crate) struct Service {
     /// Opens single files and runs benchmarks, which need no state of their own.
-    peer: Arc<ServedPeer>,
+    pub(super) peer: Arc<ServedPeer>,
     objects: Objects,
     trees: Arc<Trees>,
     tunnels: Tunnels,
@@ -161,18 +156,6 @@ impl Serve for Service {
 
     fn meters(&self) -> &Arc<Meters> {
         &self.peer.shared.meters
-    }
-
-    fn ask_bench(
-        &self,
-        ask: &BenchAsk,
-        session: SessionHandle,
-    ) -> Result<Ticket<SessionHandle>, BenchRefused> {
-        self.peer.ask_bench(ask, session)
-    }
-
-    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
-        self.peer.work_for_bench(order, stop)
     }
 }
 

@@ -7,8 +7,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connections::Connections, executor::Executor, gate::Gate, inbox::Inbox, limits::Limits,
-    refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, trusted::Trusted,
+    benches::Benches, connections::Connections, executor::Executor, gate::Gate, inbox::Inbox,
+    limits::Limits, refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
@@ -53,9 +53,7 @@ pub(crate) struct Shared {
     /// Limits of the host routes that peers request.
     pub(super) route_limits: Arc<RouteLimits>,
     pub(super) meters: Arc<Meters>,
-    pub(super) bench_limits: RwLock<nicstripe_bench::BenchLimits>,
-    /// Queue of the benchmarks of all peers.
-    pub(super) bench_queue: Arc<nicstripe_bench::Admissions<SessionHandle>>,
+    pub(super) bench: Benches,
     /// Token that is cancelled at shutdown; no session starts afterwards.
     pub(super) ending: CancellationToken,
     /// Runs the commands of peers; `None` if the daemon runs none.

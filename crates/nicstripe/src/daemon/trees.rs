@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::served_peer::{ServedPeer, leased};
 use crate::{
-    file::{FileError, OF_TREE},
+    file::FileError,
     session::{
         SessionHandle,
         kind::{
@@ -159,3 +159,7 @@ impl Trees {
 
 /// Maximum number of concurrent tree transfers per session; `cp` uses one.
 const MOST_TREES: usize = 4;
+
+/// Number of file descriptors that a typical tree needs. A large tree uses more: up to
+/// [`most_directories`] for directories of each kind, and some for the files being read or written.
+const OF_TREE: usize = 48;

@@ -14,6 +14,9 @@ use zstd::zstd_safe::{CCtx, DCtx, find_frame_compressed_size};
 
 use super::buffer::{BufferPool, ChunkBuffer};
 
+/// True if this program decompresses chunks.
+pub(crate) const UNPACKS: bool = true;
+
 #[derive(Debug)]
 pub(crate) struct Packer {
     /// True if all chunks may be compressed, not only those with zeros.

@@ -6,6 +6,7 @@ mod arrived;
 mod attributes;
 mod beneath;
 mod buffer;
+#[cfg_attr(not(feature = "compress"), path = "no_compress.rs")]
 mod compress;
 mod disk;
 mod error;
@@ -27,11 +28,13 @@ mod rename;
 mod root;
 mod shares;
 mod source;
+#[cfg(feature = "bench")]
 pub(crate) mod stages;
 mod stored;
 mod target;
 mod xattrs;
 
+pub(crate) use self::compress::UNPACKS;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
@@ -55,7 +58,7 @@ pub(crate) use self::{
     pinned_path::PinnedPath,
     pool::{IoPool, TURN},
     probe::{MOST_UNIT, nanoseconds_between, time_unit_of},
-    quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
+    quota::{Lease, OF_SOURCE, OF_TARGET, Quota, most_directories},
     rename::rename_to_free,
     root::Root,
     shares::{FairShares, Grant, Owner},

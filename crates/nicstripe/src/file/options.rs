@@ -36,6 +36,7 @@ pub struct CopyOptions {
     /// interrupted transfer leaves a mix of old and new data.
     pub in_place: bool,
     /// Compress chunks with zstd if that increases the rate.
+    #[cfg(feature = "compress")]
     pub compress: bool,
     /// Do not fail if the source changes while it is read. Sends the data as read, up to the size
     /// at the start.
@@ -73,6 +74,16 @@ impl RenameOptions {
 }
 
 impl CopyOptions {
+    #[cfg(feature = "compress")]
+    pub(crate) fn compresses(self) -> bool {
+        self.compress
+    }
+
+    #[cfg(not(feature = "compress"))]
+    pub(crate) fn compresses(self) -> bool {
+        false
+    }
+
     /// Returns what the receiver is asked for.
     pub(crate) fn on_wire(self) -> PutOptions {
         PutOptions {

@@ -18,10 +18,6 @@ pub(crate) const OF_SOURCE: usize = 1;
 /// page cache and direct), journal, and the replaced file.
 pub(crate) const OF_TARGET: usize = 5;
 
-/// Number of file descriptors that a typical tree needs. A large tree uses more: up to
-/// [`most_directories`] for directories of each kind, and some for the files being read or written.
-pub(crate) const OF_TREE: usize = 48;
-
 /// Maximum wait for a fixed number of descriptors. Without it, a request could wait forever for
 /// files that are never closed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

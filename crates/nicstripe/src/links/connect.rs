@@ -36,8 +36,9 @@ use self::packets::{LEAST_MTU, PacketProbe, rung_timeout, segment};
 pub(crate) use self::retries::Retries;
 use super::{local, request::SessionSettings};
 use crate::{
+    file::UNPACKS,
     report::error::Error,
-    session::Established,
+    session::{Established, SERVES_BENCH},
     text::{shown_interface, shown_name},
     trust::{Identity, Peers, PublicKey},
     wire::{
@@ -103,10 +104,14 @@ pub(crate) struct PeerProgram {
 }
 
 impl PeerProgram {
+    /// Returns true if the daemon accepts compressed chunks.
+    pub(crate) fn unpacks(&self) -> bool {
+        supports(self.features, Feature::Compression)
+    }
+
     /// Returns an error if the daemon `host` does not support a feature.
     pub(crate) fn require(&self, feature: Feature, host: &str) -> Result<(), Error> {
-        let has = |features: Features| features.has(feature);
-        if self.features.map_or(feature.is_original(), has) {
+        if supports(self.features, feature) {
             return Ok(());
         }
         Err(Error::Unsupported {
@@ -119,7 +124,18 @@ impl PeerProgram {
 
 /// Returns the features that this program supports.
 pub(crate) fn features() -> Features {
-    Feature::ALL.into_iter().collect()
+    let is_built_in = |feature: &Feature| match feature {
+        Feature::Bench => SERVES_BENCH,
+        Feature::Compression => UNPACKS,
+        _ => true,
+    };
+    Feature::ALL.into_iter().filter(is_built_in).collect()
+}
+
+/// Returns true if a peer that announced `features` may support a feature. An older one announces
+/// none.
+pub(crate) fn supports(features: Option<Features>, feature: Feature) -> bool {
+    features.map_or(feature.is_original(), |features| features.has(feature))
 }
 
 /// Returns the version of this program.

@@ -135,6 +135,7 @@ impl SessionRequest<'_> {
             },
             pool: self.pool,
             buffers: self.buffers,
+            packs: peer.unpacks(),
             share: None,
             steps: Some(Arc::new(steps)),
             audience: audience.clone(),

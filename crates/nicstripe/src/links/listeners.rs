@@ -9,10 +9,9 @@ use std::{
 
 use nicstripe_link::{Interface, InterfaceIndex, InterfaceName, listen};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::local;
-use crate::report::error::Error;
+use crate::{report::error::Error, wire::tasks::AbortOnDrop};
 
 /// Address on which a daemon listens, and its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +70,7 @@ struct Open {
     /// Listening socket; `None` once the accepting task has it.
     listener: Option<TcpListener>,
     /// Accepting task, stopped on drop; `None` before the start.
-    accepting: Option<AbortOnDropHandle<()>>,
+    accepting: Option<AbortOnDrop<()>>,
 }
 
 impl Listeners {
@@ -166,7 +165,7 @@ impl Listeners {
             if let Some(listener) = open.listener.take() {
                 let interface = open.listens.interface.clone();
                 let accepting = tokio::spawn(accept(interface, listener, on_accepted.clone()));
-                open.accepting = Some(AbortOnDropHandle::new(accepting));
+                open.accepting = Some(AbortOnDrop::new(accepting));
             }
         }
     }

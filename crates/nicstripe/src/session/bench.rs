@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -11,8 +14,8 @@ use nicstripe_bench::{BenchCommand, BenchNews, BenchPath, Sampler, StopOnDrop, T
 use nicstripe_proto::{
     PathId, Session,
     message::{
-        BenchBody, BenchFacts, BenchRefused, BenchSample, DiskDone, DiskOrder, MAX_LETTERS,
-        PathSample, RunNumber, RunOrder, RunReady, TcpSample,
+        BenchAsk, BenchBody, BenchFacts, BenchRefused, BenchSample, DiskDone, DiskOrder,
+        MAX_LETTERS, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
     },
     path::Path,
 };
@@ -27,10 +30,28 @@ use super::{
     serve::Serve,
 };
 use crate::{
+    file::FileError,
     report::metrics::JobCounts,
     text::logged::boundary,
     wire::{clock, stream::Outgoing},
 };
+
+/// True if this program runs and serves benchmarks.
+pub(crate) const SERVES_BENCH: bool = true;
+
+/// Service of a daemon for the benchmarks of the peer.
+pub(crate) trait ServeBench {
+    /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
+    /// rejection. The queue sends later answers through `session`.
+    fn ask_bench(
+        &self,
+        ask: &BenchAsk,
+        session: SessionHandle,
+    ) -> Result<Ticket<SessionHandle>, BenchRefused>;
+    /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
+    /// then discards the data. Blocks the thread until done or until `stop` is set.
+    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError>;
+}
 
 /// Benchmark over one session.
 #[derive(Debug)]

@@ -32,7 +32,6 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     time::timeout,
 };
-use tokio_util::task::TaskTracker;
 
 use self::{account::Account, asks::Asks};
 use super::{
@@ -59,6 +58,7 @@ use crate::{
     wire::{
         clock,
         stream::{Outgoing, StreamEnd, StreamEvent},
+        tasks::TaskTracker,
     },
 };
 
@@ -70,6 +70,8 @@ pub(crate) struct DriverConfig {
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
+    /// True if the peer accepts compressed chunks.
+    pub(crate) packs: bool,
     /// Daemon only: the session's part of the chunk memory that all sessions share.
     pub(crate) share: Option<ChunkShare>,
     /// Client only: carries out the steps for its links.
@@ -206,11 +208,16 @@ impl Driver {
         };
         let driver = Self {
             session: Session::new(role, config.session.clone(), now),
-            jobs: Jobs::new(config.pool.clone(), config.buffers.clone(), &handle),
+            jobs: Jobs::new(
+                config.pool.clone(),
+                config.buffers.clone(),
+                config.packs,
+                &handle,
+            ),
             inputs,
             signals,
             connections: BTreeMap::new(),
-            streams: TaskTracker::new(),
+            streams: TaskTracker::default(),
             running: Transfers::default(),
             account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
@@ -385,7 +392,7 @@ impl Driver {
                 };
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
-                    StreamEnd::Load(_) | StreamEnd::Flood => {
+                    StreamEnd::Load(_) | StreamEnd::Flood | StreamEnd::Compressed => {
                         return self.on_misbehaved(path, &end, now);
                     }
                     // The TCP checksum matched, but TLS authentication failed: the data was altered
@@ -421,6 +428,7 @@ impl Driver {
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
             Command::Inspect(look) => look(&mut self.session),
+            #[cfg(feature = "bench")]
             Command::Bench(input) => {
                 self.act_on_bench(now, |bench, tap| bench.on_input(input, tap));
             }
@@ -586,8 +594,6 @@ impl Driver {
             inputs,
             ..
         } = self;
-        streams.close();
-        threads.close();
         let mut ended = pin!(async {
             let (_, _) = tokio::join!(
                 timeout(LINGER, streams.wait()),
@@ -632,6 +638,7 @@ mod tests {
             session: SessionConfig::default(),
             pool: IoPool::start().unwrap(),
             buffers: BufferPool::default(),
+            packs: true,
             share: None,
             steps: None,
             audience: Audience::default(),

@@ -9,12 +9,13 @@ use std::{
 };
 
 use tokio::sync::mpsc;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     inbox::{Command, Input},
     path_connection::Arriving,
 };
+use crate::wire::tasks::TaskTracker;
 
 /// Handle to a session, which ends when no handle, connection or job is left.
 #[derive(Debug, Clone)]

@@ -103,6 +103,7 @@ pub(crate) enum Command {
     /// Daemon: end the session if it has no connection.
     EndIfIdle,
     /// Client: command of a benchmark to this session. Daemon: benchmark message to the client.
+    #[cfg(feature = "bench")]
     Bench(BenchInput),
     /// Daemon: send the client the current local interfaces.
     SendInterfaces(Vec<PeerInterface>),
@@ -215,6 +216,7 @@ pub(crate) enum Step {
 }
 
 /// Input from a benchmark to its session.
+#[cfg(feature = "bench")]
 #[derive(Debug)]
 pub(crate) enum BenchInput {
     /// Client: command of the running benchmark.

@@ -12,7 +12,6 @@ use nicstripe_proto::{
     BitRate, ChunkId, Digest, Grid, PathId, Subtree, TransferId, Zeros, hash_tree::zeros_subtree,
 };
 use tokio::sync::mpsc;
-use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use super::{
     handle::{SessionHandle, SessionSignals},
@@ -22,6 +21,7 @@ use super::{
 use crate::{
     file::{self, Arrived, BufferPool, CommitStage, FileError, IoPool, WriteError},
     storage::Target,
+    wire::tasks::{TaskToken, TaskTracker},
 };
 
 /// Threads, buffers and input channel of one session, for the jobs of its transfers.
@@ -30,6 +30,8 @@ pub(crate) struct Jobs {
     /// I/O threads. A job that runs there directly reports its result itself.
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
+    /// True if the peer accepts compressed chunks.
+    packs: bool,
     /// Does not keep the session from ending; each running job does.
     inputs: mpsc::WeakSender<Input>,
     /// Tracker of the running tree threads, for which an ending session waits.
@@ -38,12 +40,19 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    pub(super) fn new(pool: IoPool, buffers: BufferPool, session: &SessionHandle) -> Self {
+    /// Returns the jobs of a session. `packs` is true if the peer accepts compressed chunks.
+    pub(super) fn new(
+        pool: IoPool,
+        buffers: BufferPool,
+        packs: bool,
+        session: &SessionHandle,
+    ) -> Self {
         Self {
             pool,
             buffers,
+            packs,
             inputs: session.inputs.downgrade(),
-            threads: TaskTracker::new(),
+            threads: TaskTracker::default(),
             signals: session.signals.clone(),
         }
     }
@@ -131,7 +140,7 @@ impl Jobs {
     }
 
     /// Reads a chunk of a file, to be sent on `path`. Compresses it if that increases the rate over
-    /// the links' total `rate`.
+    /// the links' total `rate`, and the peer accepts it.
     pub(crate) fn read(
         &self,
         path: PathId,
@@ -139,12 +148,19 @@ impl Jobs {
         file: Arc<file::Source>,
         rate: Option<BitRate>,
     ) {
-        let buffers = self.buffers.clone();
+        let (buffers, packs) = (self.buffers.clone(), self.packs);
         self.run(move || IoResult::Read {
             path,
             transfer,
             chunk,
-            result: file.read_to_send(file.grid(), chunk, &buffers, rate),
+            result: match packs {
+                true => file.read_to_send(file.grid(), chunk, &buffers, rate),
+                false => {
+                    let mut buffer = buffers.take();
+                    let value = file.read_chunk(file.grid(), chunk, &mut buffer);
+                    value.map(|value| (value, buffer))
+                }
+            },
         });
     }
 
@@ -247,7 +263,7 @@ impl Jobs {
 #[derive(Debug)]
 pub(crate) struct TargetLease {
     target: Arc<Target>,
-    _job: TaskTrackerToken,
+    _job: TaskToken,
 }
 
 impl TargetLease {
@@ -350,9 +366,9 @@ mod tests {
         let (inputs, mut session) = mpsc::channel(1);
         let pool = IoPool::start().unwrap();
         let handle = SessionHandle::new(inputs, SessionSignals::default());
-        let jobs = Jobs::new(pool, BufferPool::default(), &handle);
+        let jobs = Jobs::new(pool, BufferPool::default(), true, &handle);
         handle.stop();
-        let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::new());
+        let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::default());
         jobs.commit(TransferId(1), Digest([0; 32]), target);
         let input = timeout(Duration::from_secs(20), session.recv()).await;
         let Ok(Some(Input::Io(IoResult::Step { result, .. }))) = input else {
@@ -360,5 +376,31 @@ mod tests {
         };
         assert_eq!(result.unwrap_err().code, FailCode::Cancelled);
         assert!(!dir.path().join("target").exists());
+    }
+
+    #[tokio::test]
+    async fn chunks_are_compressed_only_for_a_peer_that_accepts_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("text");
+        std::fs::write(&path, "text ".repeat(1000)).unwrap();
+        for packs in [true, false] {
+            let options = file::ReadOptions {
+                compress: true,
+                ..file::ReadOptions::default()
+            };
+            let file = Arc::new(file::Source::open(&path, options).unwrap());
+            let (inputs, mut session) = mpsc::channel(1);
+            let handle = SessionHandle::new(inputs, SessionSignals::default());
+            let pool = IoPool::start().unwrap();
+            let jobs = Jobs::new(pool, BufferPool::default(), packs, &handle);
+            let (chunk, rate) = ((TransferId(1), ChunkId(0)), BitRate::from_mbit(10));
+            jobs.read(PathId(0), chunk, file, Some(rate));
+            let input = timeout(Duration::from_secs(20), session.recv()).await;
+            let Ok(Some(Input::Io(IoResult::Read { result, .. }))) = input else {
+                panic!("{input:?}")
+            };
+            let (_, buffer) = result.unwrap();
+            assert_eq!(buffer.bytes().len() < 5000, packs);
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! [`bench`] the benchmark, and [`serve`] the service that a daemon offers to the peer.
 //! [`path_connection`] holds a path's connections, and [`congestion`] selects their congestion control.
 
+#[cfg_attr(not(feature = "bench"), path = "no_bench.rs")]
 mod bench;
 mod congestion;
 mod driver;
@@ -28,9 +29,10 @@ mod waiters;
 #[cfg(test)]
 pub(crate) use self::inbox::Inspect;
 pub(crate) use self::{
+    bench::SERVES_BENCH,
     driver::{Driver, DriverConfig, Joining, LinkSteps, StepFuture},
     handle::SessionHandle,
-    inbox::{Begin, BenchInput, Command, Input},
+    inbox::{Begin, Command, Input},
     jobs::Fault,
     last_progress::NOTICE,
     path_connection::{Arriving, Established},
@@ -39,3 +41,5 @@ pub(crate) use self::{
     tally::Tally,
     waiters::{Audience, Outcome, SharedProgress, Starter, Waiter},
 };
+#[cfg(feature = "bench")]
+pub(crate) use self::{bench::ServeBench, inbox::BenchInput};

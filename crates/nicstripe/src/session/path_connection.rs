@@ -13,18 +13,20 @@ use nicstripe_proto::{
     path::{Arrival, Path},
 };
 use tokio::{sync::mpsc, task::AbortHandle};
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::congestion::{Advice, Congestion};
 use crate::{
     file::ChunkBuffer,
     report::{KernelView, metrics::InterfaceBytes},
-    wire::stream::{Greeted, LoadCounters, Outgoing},
+    wire::{
+        stream::{Greeted, LoadCounters, Outgoing},
+        tasks::TaskToken,
+    },
 };
 
 /// Guard that counts a new connection until its session has received it. The peer may already use
 /// this connection and have closed all others.
-pub(crate) type Arriving = TaskTrackerToken;
+pub(crate) type Arriving = TaskToken;
 
 /// New connection of a path, after the TLS handshake and the exchange of hello and welcome.
 #[derive(Debug)]

@@ -1,18 +1,14 @@
 //! Service of a daemon for the peer of a session.
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{fmt, pin::Pin, sync::Arc};
 
-use nicstripe_bench::Ticket;
 use nicstripe_proto::{
     Request,
-    message::{AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected},
+    message::{AnswerKind, AskKind, Expected},
 };
 
 use super::{
+    bench::ServeBench,
     handle::SessionHandle,
     kind::{Opened, tree::TreeThread},
 };
@@ -23,7 +19,7 @@ pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, FileError>> +
 
 /// Service for the peer of one session, within the peer's rights and quotas. The end of the session
 /// cancels pending operations.
-pub(crate) trait Serve: fmt::Debug + Send + Sync {
+pub(crate) trait Serve: ServeBench + fmt::Debug + Send + Sync {
     /// Opens this machine's end of a transfer that the peer requests. Waits while an earlier session
     /// of the same peer has the file open. `tree` is the thread of the tree to which a standalone
     /// file belongs.
@@ -38,14 +34,4 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     /// Prepares host routes for connections that the peer announces.
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
     fn meters(&self) -> &Arc<Meters>;
-    /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
-    /// rejection. The queue sends later answers through `session`.
-    fn ask_bench(
-        &self,
-        ask: &BenchAsk,
-        session: SessionHandle,
-    ) -> Result<Ticket<SessionHandle>, BenchRefused>;
-    /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
-    /// then discards the data. Blocks the thread until done or until `stop` is set.
-    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError>;
 }

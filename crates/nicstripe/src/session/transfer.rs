@@ -10,7 +10,6 @@ use nicstripe_proto::{
     ChunkId, DataHeader, Digest, PathId, Session, TransferId, TransferStats, message::EntryRef,
     tree::Reason,
 };
-use tokio_util::task::TaskTracker;
 
 use super::{
     jobs::{Jobs, TargetLease},
@@ -29,7 +28,7 @@ use crate::{
         metrics::TransferDirection,
     },
     storage::Target,
-    wire::clock,
+    wire::{clock, tasks::TaskTracker},
 };
 
 /// One transfer. Dropping it ends everything that it has.
@@ -268,7 +267,7 @@ impl Transfers {
             buffer: None,
             reordered: Reordered::default(),
             later: Vec::new(),
-            jobs: TaskTracker::new(),
+            jobs: TaskTracker::default(),
         };
         self.0.insert(transfer, running);
     }

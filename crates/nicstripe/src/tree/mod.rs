@@ -9,6 +9,7 @@ mod acl;
 pub(crate) mod allowance;
 pub(crate) mod anchor;
 pub(crate) mod channel;
+#[cfg_attr(not(feature = "trees"), path = "no_filter.rs")]
 pub(crate) mod filter;
 mod halt;
 mod inode_hash;

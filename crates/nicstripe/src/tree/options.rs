@@ -218,7 +218,7 @@ impl TreeOptions {
             one_file_system: self.one_file_system,
             only: self.files_from.clone(),
             allow_changing: self.files.allow_changing,
-            compress: self.files.compress,
+            compress: self.files.compresses(),
         }
     }
 }

@@ -25,7 +25,7 @@ use super::{
     clock,
     tls::{Plaintext, Progress, Room, TlsError, TlsStream},
 };
-use crate::file::{BufferPool, ChunkBuffer};
+use crate::file::{BufferPool, ChunkBuffer, UNPACKS};
 
 /// Command of a session to a connection.
 #[derive(Debug)]
@@ -73,6 +73,8 @@ pub(crate) enum StreamEnd {
     Load(#[from] LoadError),
     #[error("peer requested more echoes than it reads")]
     Flood,
+    #[error("peer sent a compressed chunk, which this program does not support")]
+    Compressed,
     /// At the daemon: the connection limit was reached, and this key had the most connections.
     #[error("evicted for a connection of another key")]
     Evicted,
@@ -445,6 +447,9 @@ impl Plaintext<StreamEnd> for Intake<'_> {
         while let Some(piece) = self.decoder.next(&mut plaintext)? {
             match piece {
                 Piece::Frame(frame) => self.events.push(StreamEvent::Frame(frame)),
+                Piece::DataStart(header) if header.raw_len > 0 && !UNPACKS => {
+                    return Err(StreamEnd::Compressed);
+                }
                 Piece::DataStart(header) => *self.incoming = Some((header, self.buffers.take())),
                 Piece::DataBytes(bytes) => {
                     if let Some((_, buffer)) = self.incoming {

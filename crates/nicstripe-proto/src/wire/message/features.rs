@@ -27,11 +27,13 @@ pub enum Feature {
     Tags = 7,
     /// Requests about names: copy, walk, remove many and hash.
     Objects = 8,
+    /// Compressed chunks, to be received.
+    Compression = 9,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
@@ -40,11 +42,15 @@ impl Feature {
         Self::Listeners,
         Self::Tags,
         Self::Objects,
+        Self::Compression,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
     pub fn is_original(self) -> bool {
-        matches!(self, Self::Bench | Self::Tunnels | Self::Names)
+        matches!(
+            self,
+            Self::Bench | Self::Tunnels | Self::Names | Self::Compression
+        )
     }
 }
 
@@ -59,6 +65,7 @@ impl fmt::Display for Feature {
             Self::Listeners => "listeners",
             Self::Tags => "entity tags",
             Self::Objects => "copies and walks at the daemon",
+            Self::Compression => "compressed chunks",
         })
     }
 }
@@ -118,9 +125,9 @@ mod tests {
         let all: Features = Feature::ALL.into_iter().collect();
         assert_eq!(
             minicbor::to_vec(all).unwrap(),
-            [0x88, 1, 2, 3, 4, 5, 6, 7, 8]
+            [0x89, 1, 2, 3, 4, 5, 6, 7, 8, 9]
         );
-        assert_eq!(of(&[0x88, 1, 2, 3, 4, 5, 6, 7, 8]), all);
+        assert_eq!(of(&[0x89, 1, 2, 3, 4, 5, 6, 7, 8, 9]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

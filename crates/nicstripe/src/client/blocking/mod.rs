@@ -2,6 +2,8 @@
 
 mod exec;
 mod objects;
+#[cfg(feature = "trees")]
+mod trees;
 mod tunnels;
 pub(crate) mod waiter;
 
@@ -26,7 +28,6 @@ use crate::{
         event::{Event, Progress},
         survey::LinkSurvey,
     },
-    tree::{TreeOptions, TreeSource},
 };
 
 /// Client of one daemon, with blocking calls. Cheap to clone; clones share one session and one
@@ -92,26 +93,6 @@ impl Client {
     /// Fetches a file, like [`crate::Client::get`].
     pub fn get(&self, name: Name, target: impl Into<PathBuf>, options: CopyOptions) -> Transfer {
         self.start(|client| client.get(name, target, options))
-    }
-
-    /// Sends files and trees, like [`crate::Client::put_tree`].
-    pub fn put_tree(
-        &self,
-        sources: impl IntoIterator<Item: Into<PathBuf>>,
-        name: Option<Name>,
-        options: TreeOptions,
-    ) -> Transfer {
-        self.start(|client| client.put_tree(sources, name, options))
-    }
-
-    /// Fetches files and trees, like [`crate::Client::get_tree`].
-    pub fn get_tree(
-        &self,
-        sources: impl IntoIterator<Item = TreeSource>,
-        target: impl Into<PathBuf>,
-        options: TreeOptions,
-    ) -> Transfer {
-        self.start(|client| client.get_tree(sources, target, options))
     }
 
     /// Sends the bytes of a reader until end of file, like [`crate::Client::put_pipe`].

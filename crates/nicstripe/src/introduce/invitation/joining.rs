@@ -22,8 +22,9 @@ use super::{
 use crate::{
     links::{
         connect::{CONNECT_TIMEOUT, FIRST_CONNECT_TIMEOUT, connect_on},
-        discovery::{DiscoveredPeer, Search, SearchOptions, resolved},
+        discovery::{DiscoveredPeer, Search, SearchOptions},
         local,
+        lookup::resolved,
     },
     report::error::Error,
     trust::{Identity, PublicKey},

@@ -1,14 +1,10 @@
-//! Discovery of daemons on the cables; `crate::discovery` is its public API. [`lookup`] finds one
-//! peer, [`search`] all daemons; [`responder`] answers.
+//! Discovery of daemons on the cables; `crate::discovery` is its public API. [`search`] finds one
+//! peer or all daemons; [`responder`] answers.
 
 mod cable;
-mod lookup;
 mod responder;
 mod search;
 mod signature;
 
+pub(crate) use self::responder::{Responder, ResponderConfig};
 pub use self::search::{DiscoveredPeer, Search, SearchOptions, discover};
-pub(crate) use self::{
-    lookup::{first_of, resolved},
-    responder::{Responder, ResponderConfig},
-};

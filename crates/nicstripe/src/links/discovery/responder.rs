@@ -12,7 +12,6 @@ use nicstripe_proto::{
     invitation::Number,
 };
 use tokio::net::UdpSocket;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     cable::{Cable, receive},
@@ -20,7 +19,7 @@ use super::{
 };
 use crate::{
     trust::{Identity, PublicKey},
-    wire::tls::KeyFilter,
+    wire::{tasks::AbortOnDrop, tls::KeyFilter},
 };
 
 pub(crate) struct ResponderConfig {
@@ -53,7 +52,7 @@ pub(crate) struct Responder {
 #[derive(Debug)]
 struct ListeningInterface {
     cable: Cable,
-    task: AbortOnDropHandle<()>,
+    task: AbortOnDrop<()>,
 }
 
 impl Responder {
@@ -121,8 +120,7 @@ impl Responder {
         };
         let socket = UdpSocket::from_std(listener)?;
         tracing::debug!(interface = %cable.name, address = %cable.address, "answering discovery");
-        let task =
-            AbortOnDropHandle::new(tokio::spawn(answer(self.answerer.clone(), cable, socket)));
+        let task = AbortOnDrop::new(tokio::spawn(answer(self.answerer.clone(), cable, socket)));
         Ok(ListeningInterface { cable, task })
     }
 }

@@ -15,7 +15,6 @@ use nicstripe_proto::{
 };
 use parking_lot::Mutex;
 use tokio::{net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     cable::{Cable, receive},
@@ -26,6 +25,7 @@ use crate::{
     links::local,
     report::error::Error,
     trust::{Identity, Peers, PublicKey},
+    wire::tasks::AbortOnDrop,
 };
 
 /// Scope and duration of a search.
@@ -105,7 +105,7 @@ pub struct Search {
     searched: SearchedInterfaces,
     answers: mpsc::Receiver<DiscoveredPeer>,
     returned: Vec<(PublicKey, SocketAddrV6)>,
-    _task: AbortOnDropHandle<()>,
+    _task: AbortOnDrop<()>,
 }
 
 /// Names of the interfaces searched so far, in order.
@@ -196,7 +196,7 @@ impl Search {
             searched,
             answers,
             returned: Vec::new(),
-            _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())),
+            _task: AbortOnDrop::new(tokio::spawn(searcher.run())),
         })
     }
 

@@ -67,6 +67,7 @@ impl Applied {
             session: SessionConfig::default(),
             pool: IoPool::simulated(&SimulatedDisk::default()),
             buffers: BufferPool::default(),
+            packs: true,
             share: None,
             steps: Some(attempts.clone()),
             audience: Audience::default(),

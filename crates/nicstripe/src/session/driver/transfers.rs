@@ -422,7 +422,6 @@ impl Driver {
     pub(super) async fn settle(&mut self) {
         for (transfer, target, jobs) in self.running.targets() {
             let mut held: VecDeque<Input> = VecDeque::new();
-            jobs.close();
             loop {
                 tokio::select! {
                     biased;

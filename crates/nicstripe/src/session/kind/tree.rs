@@ -9,7 +9,6 @@ use nicstripe_proto::{
     tree::{EntryId, Reason, TreeMessage, TreeRules},
 };
 use tokio::sync::mpsc;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{Kind, Scope, check_batches, not_started, retransmit::ChunkSender};
 use crate::{
@@ -26,6 +25,7 @@ use crate::{
             SenderRun, TreeChannel, WalkProgress,
         },
     },
+    wire::tasks::TaskToken,
 };
 
 /// Channel on which a tree announces its standalone files: entry and size in bytes.
@@ -273,7 +273,7 @@ struct SessionChannel<T> {
     events: Option<mpsc::Sender<Event>>,
     standalone: Option<StandaloneFiles>,
     /// Token by which an ending session waits for the thread.
-    _running: TaskTrackerToken,
+    _running: TaskToken,
     /// Guard that ends the session if the thread panics.
     _fault: Fault,
     end: T,

@@ -178,7 +178,12 @@ mod tests {
         let mux = TunnelMux::new(None);
         let (inputs, _session) = mpsc::channel(1);
         let handle = SessionHandle::new(inputs, Default::default());
-        let jobs = Jobs::new(IoPool::start().unwrap(), BufferPool::default(), &handle);
+        let jobs = Jobs::new(
+            IoPool::start().unwrap(),
+            BufferPool::default(),
+            true,
+            &handle,
+        );
         let (chunks, _buffer) = stream(TransferId(1), 1, &jobs);
         let pump = tokio::spawn(pump(mux.clone(), chunks));
         let waiting = tokio::spawn(async move { mux.open("peer", "127.0.0.1:1").await });

@@ -346,7 +346,9 @@ impl Serve for Batches {
         static METERS: std::sync::LazyLock<Arc<Meters>> = std::sync::LazyLock::new(Arc::default);
         &METERS
     }
+}
 
+impl crate::session::ServeBench for Batches {
     fn ask_bench(
         &self,
         _: &nicstripe_proto::message::BenchAsk,

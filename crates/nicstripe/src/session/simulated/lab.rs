@@ -252,6 +252,7 @@ impl Lab {
             session: config.clone(),
             pool,
             buffers: BufferPool::default(),
+            packs: true,
             share: None,
             steps: None,
             audience: Audience::default(),
