@@ -12,6 +12,7 @@ mod bench;
 #[cfg_attr(not(feature = "bench"), path = "daemon/no_benches.rs")]
 mod benches;
 mod builder;
+mod concats;
 mod connections;
 mod copies;
 mod exec;

@@ -328,3 +328,104 @@ async fn of_what_shall_be_files_only_files_are_removed() {
         assert_eq!(keys(client.walk(None)).await, ["dir/"]);
     }
 }
+
+/// Returns files of these lengths, with one content that continues from one to the next.
+async fn parts(client: &Client, lengths: &[usize]) -> (Vec<Name>, Vec<u8>) {
+    let whole = content(lengths.iter().sum());
+    let (mut names, mut begin) = (Vec::new(), 0);
+    for (index, length) in lengths.iter().enumerate() {
+        let part = format!("parts/{index}");
+        write(client, &part, &whole[begin..begin + length]).await;
+        names.push(name(&part));
+        begin += length;
+    }
+    (names, whole)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_several_processes_wrote_become_one() {
+    for served in [Served::start().await, in_memory().await] {
+        let client = within(served.connect(2)).await.unwrap();
+        let lengths = [0, 3_000_000, 1, 0, 262_144, 700_001];
+        let (names, whole) = parts(&client, &lengths).await;
+        let (to, options) = (name("made/of/parts"), RenameOptions::default());
+        let with_parents = RenameOptions {
+            parents: true,
+            ..options
+        };
+        // Of another process than the one that wrote the parts.
+        let other = within(served.connect(1)).await.unwrap();
+        let made = within(other.concat(&names, &to, with_parents))
+            .await
+            .unwrap();
+        assert_eq!(made.size, whole.len() as u64);
+        assert_eq!(made, within(client.stat(&to)).await.unwrap());
+        assert_eq!(within(client.read(&to, None)).await.unwrap(), whole);
+        assert_eq!(
+            within(client.list(Some(&name("parts"))))
+                .await
+                .unwrap()
+                .len(),
+            6
+        );
+
+        let again = |options| client.concat(&names[1..2], &to, options);
+        assert_eq!(code(within(again(options)).await), Some(FailCode::Exists));
+        let tagged = |tag| RenameOptions {
+            only_if: tag,
+            ..options
+        };
+        within(again(tagged(made.etag))).await.unwrap();
+        assert_eq!(within(client.stat(&to)).await.unwrap().size, 3_000_000);
+        let stale = within(again(tagged(made.etag))).await;
+        assert_eq!(code(stale), Some(FailCode::Precondition));
+
+        let empty = within(client.concat(&[], &name("empty"), options)).await;
+        assert_eq!(empty.unwrap().size, 0);
+        let missing = [names[1].clone(), name("missing")];
+        let missing = within(client.concat(&missing, &name("x"), options)).await;
+        assert!(missing.unwrap_err().is_not_found());
+        let of_dir = within(client.concat(&[name("parts")], &name("x"), options)).await;
+        assert_eq!(code(of_dir), Some(FailCode::NotAFile));
+        assert!(
+            within(client.stat(&name("x")))
+                .await
+                .unwrap_err()
+                .is_not_found()
+        );
+        // What was begun twice and given up holds nothing.
+        within(client.concat(&names, &name("x"), options))
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_parts_that_was_given_up_leaves_nothing() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let (names, _) = parts(&client, &[9_000_000; 8]).await;
+    for polls in 1..40 {
+        let options = RenameOptions::default();
+        let to = name("x");
+        let mut call = Box::pin(client.concat(&names, &to, options));
+        for _ in 0..polls {
+            let poll = tokio::time::timeout(Duration::from_millis(1), &mut call).await;
+            if poll.is_ok() {
+                break;
+            }
+        }
+        drop(call);
+        let replacing = RenameOptions::replacing();
+        within(client.concat(&names[..1], &to, replacing))
+            .await
+            .unwrap();
+        within(client.remove(&to)).await.unwrap();
+    }
+    drop(client);
+    let begun = std::time::Instant::now();
+    while !leftovers(&served.path("")).is_empty() && begun.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(leftovers(&served.path("")), [""; 0]);
+}

@@ -227,7 +227,7 @@ impl Tape<'_> {
         } else {
             self.byte().into()
         };
-        let ask = match self.below(10) {
+        let ask = match self.below(11) {
             0 => AskKind::List {
                 dir: None,
                 after: self.is().then(|| vec![b'a' + self.byte() % 4]),
@@ -263,6 +263,14 @@ impl Tape<'_> {
             7 => AskKind::RemoveMany {
                 names: (0..self.below(4)).map(|_| name()).collect(),
                 kind: None,
+            },
+            9 => AskKind::Concat {
+                part: self.is().then(name),
+                from: self.number(),
+                to: name(),
+                replace: self.is(),
+                only_if: None,
+                offset: self.is().then(|| self.number()),
             },
             8 => AskKind::Hash {
                 name: name(),

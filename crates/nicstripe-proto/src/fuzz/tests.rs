@@ -678,6 +678,17 @@ fn every_message() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
+            "ask-concat",
+            ask(AskKind::Concat {
+                part: Some(name("a/b")),
+                from: 1 << 20,
+                to: name("c"),
+                replace: true,
+                only_if: Some(tag()),
+                offset: Some(1 << 30),
+            }),
+        ),
+        (
             "ask-hash",
             ask(AskKind::Hash {
                 name: name("a/b"),

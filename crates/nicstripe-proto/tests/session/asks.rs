@@ -127,6 +127,17 @@ fn copied(upto: u64) -> AnswerKind {
     AnswerKind::Copied { upto, copy: None }
 }
 
+fn concat(offset: Option<u64>) -> AskKind {
+    AskKind::Concat {
+        part: Some(name("a")),
+        from: 0,
+        to: name("b"),
+        replace: false,
+        only_if: None,
+        offset,
+    }
+}
+
 fn hash(offset: u64) -> AskKind {
     AskKind::Hash {
         name: name("a"),
@@ -195,6 +206,8 @@ fn answers_about_many_objects_reach_whoever_asked() {
             },
         ),
         (hash(5), hashed(6)),
+        (concat(Some(5)), copied(6)),
+        (concat(None), copied(1)),
         (walk(None, 9), walked(&["a-b", "a/", "a/b", "a0"], true)),
         (walk(Some(b"a/"), 9), walked(&["a/b"], false)),
         (walk(None, 9), walked(&[], false)),

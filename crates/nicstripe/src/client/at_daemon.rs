@@ -1,6 +1,9 @@
-//! Work on files that stay at the daemon: copies, and the removal of many.
+//! Work on files that stay at the daemon: copies, reads, and the removal of many.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 use nicstripe_proto::{
     FailCode, Name,
@@ -57,25 +60,9 @@ impl Client {
         options: RenameOptions,
     ) -> Result<Stat, Error> {
         self.make_parents(to, options).await?;
-        // The semaphore is never closed.
-        let _turn = self.inner.copies.acquire().await;
-        let events = self.inner.settings.session.events.as_ref();
-        let (mut reconnects, mut moved) = (Reconnects::new(&self.inner), 0);
-        let begun = Instant::now();
-        loop {
-            match self.copy_once(from, to, options, &mut moved).await {
-                // A copy of a session that was lost may hold the name until the daemon notices.
-                Err(error)
-                    if error.fail_code() == Some(FailCode::Busy)
-                        && begun.elapsed() < BUSY_TIMEOUT =>
-                {
-                    let pause = async { tokio::time::sleep(BUSY_PAUSE).await };
-                    self.inner.runtime.run(pause).await?;
-                }
-                Err(error) => reconnects.again(error, moved, events).await?,
-                copied => return copied,
-            }
-        }
+        let moved = AtomicU64::new(0);
+        self.in_parts(&moved, || self.copy_once(from, to, options, &moved))
+            .await
     }
 
     /// Makes a copy in one session, part by part. Adds the bytes of each part to `moved`.
@@ -84,7 +71,7 @@ impl Client {
         from: &Name,
         to: &Name,
         options: RenameOptions,
-        moved: &mut u64,
+        moved: &AtomicU64,
     ) -> Result<Stat, Error> {
         let session = self.session_with(Feature::Objects).await?;
         let mut offset = 0;
@@ -101,10 +88,118 @@ impl Client {
                     copy: Some(stat), ..
                 } => return Ok(Stat::of_wire(stat)),
                 AnswerKind::Copied { upto, .. } => {
-                    *moved = moved.saturating_add(upto.saturating_sub(offset));
+                    moved.fetch_add(upto.saturating_sub(offset), Ordering::Relaxed);
                     offset = upto;
                 }
                 _ => return Err(self.nonsense()),
+            }
+        }
+    }
+
+    /// Makes one file of others at the daemon, in their order. No data crosses the links; a file system
+    /// that can share blocks copies those that are aligned. The file gets its name, atomically, when it
+    /// is complete and durable. Returns its metadata. The parts remain: see
+    /// [`remove_many`](Self::remove_many).
+    ///
+    /// So an upload may be in parts: each is written by its own call, at the same time as the others, from
+    /// this process or another one, and is durable once that returns; [`list`](Self::list) tells which are
+    /// there.
+    ///
+    /// `only_if` is the tag of the file that is replaced, which implies `replace`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// use nicstripe::{Name, RenameOptions};
+    ///
+    /// let parts = [Name::parse(b"upload/1")?, Name::parse(b"upload/2")?, Name::parse(b"upload")?];
+    /// let disk = Name::parse(b"disk.img")?;
+    /// client.concat(&parts[..2], &disk, RenameOptions::default()).await?;
+    /// client.remove_many(&parts).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy`](Self::copy), where `from` is each of the parts.
+    pub async fn concat(
+        &self,
+        parts: &[Name],
+        to: &Name,
+        options: RenameOptions,
+    ) -> Result<Stat, Error> {
+        self.make_parents(to, options).await?;
+        let moved = AtomicU64::new(0);
+        self.in_parts(&moved, || self.concat_once(parts, to, options, &moved))
+            .await
+    }
+
+    /// Makes one file of others in one session, part by part. Adds the bytes of each part to `moved`.
+    async fn concat_once(
+        &self,
+        parts: &[Name],
+        to: &Name,
+        options: RenameOptions,
+        moved: &AtomicU64,
+    ) -> Result<Stat, Error> {
+        let session = self.session_with(Feature::Objects).await?;
+        let mut offset = None;
+        for part in parts.iter().map(Some).chain([None]) {
+            let mut from = 0;
+            loop {
+                let ask = AskKind::Concat {
+                    part: part.cloned(),
+                    from,
+                    to: to.clone(),
+                    replace: options.replace,
+                    only_if: options.only_if,
+                    offset,
+                };
+                let AnswerKind::Copied { upto, copy } =
+                    self.ask_on(&session, ask, &mut false).await?
+                else {
+                    return Err(self.nonsense());
+                };
+                let appended = upto.saturating_sub(offset.unwrap_or(0));
+                moved.fetch_add(appended, Ordering::Relaxed);
+                (from, offset) = (from.saturating_add(appended), Some(upto));
+                match (copy, part) {
+                    (Some(stat), None) => return Ok(Stat::of_wire(stat)),
+                    (Some(_), Some(_)) => break,
+                    (None, _) => {}
+                }
+            }
+        }
+        Err(self.nonsense())
+    }
+
+    /// Repeats work at the daemon when its session is lost, as long as the client has patience. `moved`
+    /// is the number of bytes that the daemon has worked on.
+    async fn in_parts<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        moved: &AtomicU64,
+        once: impl Fn() -> F,
+    ) -> Result<T, Error> {
+        // The semaphore is never closed.
+        let _turn = self.inner.copies.acquire().await;
+        let events = self.inner.settings.session.events.as_ref();
+        let mut reconnects = Reconnects::new(&self.inner);
+        let begun = Instant::now();
+        loop {
+            match once().await {
+                // Work of a session that was lost may hold the name until the daemon notices.
+                Err(error)
+                    if error.fail_code() == Some(FailCode::Busy)
+                        && begun.elapsed() < BUSY_TIMEOUT =>
+                {
+                    let pause = async { tokio::time::sleep(BUSY_PAUSE).await };
+                    self.inner.runtime.run(pause).await?;
+                }
+                Err(error) => {
+                    let moved = moved.load(Ordering::Relaxed);
+                    reconnects.again(error, moved, events).await?;
+                }
+                done => return done,
             }
         }
     }
@@ -131,20 +226,13 @@ impl Client {
     /// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)); the daemon does not support it
     /// ([`Error::Unsupported`]).
     pub async fn verify(&self, name: &Name) -> Result<Stat, Error> {
-        // The semaphore is never closed.
-        let _turn = self.inner.copies.acquire().await;
-        let events = self.inner.settings.session.events.as_ref();
-        let (mut reconnects, mut moved) = (Reconnects::new(&self.inner), 0);
-        loop {
-            match self.verify_once(name, &mut moved).await {
-                Err(error) => reconnects.again(error, moved, events).await?,
-                verified => return verified,
-            }
-        }
+        let moved = AtomicU64::new(0);
+        self.in_parts(&moved, || self.verify_once(name, &moved))
+            .await
     }
 
     /// Reads a file in one session, part by part. Adds the bytes of each part to `moved`.
-    async fn verify_once(&self, name: &Name, moved: &mut u64) -> Result<Stat, Error> {
+    async fn verify_once(&self, name: &Name, moved: &AtomicU64) -> Result<Stat, Error> {
         let session = self.session_with(Feature::Objects).await?;
         let mut offset = 0;
         let HashedFile { stat, digest } = loop {
@@ -157,7 +245,7 @@ impl Client {
                     file: Some(file), ..
                 } => break file,
                 AnswerKind::Hashed { upto, .. } => {
-                    *moved = moved.saturating_add(upto.saturating_sub(offset));
+                    moved.fetch_add(upto.saturating_sub(offset), Ordering::Relaxed);
                     offset = upto;
                 }
                 _ => return Err(self.nonsense()),

@@ -668,7 +668,10 @@ fn is_repeatable(ask: &AskKind) -> bool {
         | AskKind::Stat { .. }
         | AskKind::MakeDir { .. } => true,
         // These have parts, which are those of one session.
-        AskKind::Copy { .. } | AskKind::Hash { .. } | AskKind::RemoveMany { .. } => false,
+        AskKind::Copy { .. }
+        | AskKind::Concat { .. }
+        | AskKind::Hash { .. }
+        | AskKind::RemoveMany { .. } => false,
         // Parts of facts belong together, and are those of one session.
         AskKind::Remove { .. } | AskKind::Rename { .. } | AskKind::Facts { .. } => false,
     }

@@ -113,7 +113,7 @@ impl Copy {
                 offset: self.upto,
                 len: (size - self.upto).min(TURN),
             };
-            self.upto += self.target.copy_from(&self.source, extent)?;
+            self.upto += self.target.copy_from(&self.source, extent, extent.offset)?;
             if self.upto < size && begun.elapsed() >= PART {
                 self.target.sync_copied()?;
                 return Ok(false);

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, renameat, unlinkat};
 
 use super::{
+    concats::{Concat, ConcatRequest},
     copies::{Copy, CopyRequest},
     hashes::Hash,
     listings::{Listings, MOST_NAMES},
@@ -56,6 +57,7 @@ pub(super) struct Objects {
     walks: Mutex<Walks>,
     copies: Mutex<Unfinished<Copy>>,
     hashes: Mutex<Unfinished<Hash>>,
+    concats: Mutex<Unfinished<Concat>>,
 }
 
 impl Objects {
@@ -66,6 +68,7 @@ impl Objects {
             walks: Mutex::default(),
             copies: Mutex::default(),
             hashes: Mutex::default(),
+            concats: Mutex::default(),
         }
     }
 
@@ -179,6 +182,38 @@ impl Objects {
         }
         let etag = copy.commit()?;
         let stat = self.stat(request.to)?;
+        Ok(AnswerKind::Copied {
+            upto: stat.size,
+            copy: Some(ObjectStat { etag, ..stat }),
+        })
+    }
+
+    /// Appends the next bytes of the file `part` to a new one, which has `offset` bytes (`None` before
+    /// it begins), or commits that without a `part`.
+    pub(super) fn concat(
+        &self,
+        request: ConcatRequest<'_>,
+        offset: Option<u64>,
+        part: Option<(&Name, u64)>,
+    ) -> Result<AnswerKind, FileError> {
+        let peer = self.permitted()?;
+        let to = request.to;
+        let mut concat = match offset {
+            None => {
+                // One that the client has given up would hold the name.
+                while self.concats.lock().take(|one| one.is_to(to)).is_some() {}
+                Concat::begin(peer, request)?
+            }
+            Some(offset) => self.concats.lock().take_concat(to, offset)?,
+        };
+        if let Some((name, from)) = part {
+            let appended = concat.append(peer, name, from)?;
+            let progress = concat.progress(appended);
+            self.concats.lock().keep(concat);
+            return Ok(progress);
+        }
+        let etag = concat.commit()?;
+        let stat = self.stat(to)?;
         Ok(AnswerKind::Copied {
             upto: stat.size,
             copy: Some(ObjectStat { etag, ..stat }),

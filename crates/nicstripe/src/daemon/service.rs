@@ -9,6 +9,7 @@ use nicstripe_proto::{
 };
 
 use super::{
+    concats::ConcatRequest,
     copies::CopyRequest,
     exec::Commands,
     facts::ToldFacts,
@@ -125,6 +126,22 @@ impl Serve for Service {
                     only_if: *only_if,
                 };
                 objects.copy(request, *offset)
+            }
+            AskKind::Concat {
+                part,
+                from,
+                to,
+                replace,
+                only_if,
+                offset,
+            } => {
+                let request = ConcatRequest {
+                    to,
+                    replace: *replace,
+                    only_if: *only_if,
+                };
+                let part = part.as_ref().map(|part| (part, *from));
+                objects.concat(request, *offset, part)
             }
             AskKind::Hash { name, offset } => objects.hash(name, *offset),
             AskKind::Walk {

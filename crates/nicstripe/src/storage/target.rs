@@ -212,11 +212,16 @@ impl Target {
         }
     }
 
-    /// Copies bytes of `source` to the same offset of this target. Returns their number, at least 1.
-    pub(crate) fn copy_from(&self, source: &Source, extent: Extent) -> Result<u64, FileError> {
+    /// Copies bytes of `source` to the offset `to` of this target. Returns their number, at least 1.
+    pub(crate) fn copy_from(
+        &self,
+        source: &Source,
+        extent: Extent,
+        to: u64,
+    ) -> Result<u64, FileError> {
         match &self.data {
-            Data::File(target) => target.copy_from(source, extent),
-            Data::Stored(target) => target.copy_from(source, extent),
+            Data::File(target) => target.copy_from(source, extent, to),
+            Data::Stored(target) => target.copy_from(source, extent, to),
         }
     }
 
@@ -278,12 +283,14 @@ impl Target {
 }
 
 impl StoredTarget {
-    fn copy_from(&self, source: &Source, extent: Extent) -> Result<u64, FileError> {
+    fn copy_from(&self, source: &Source, extent: Extent, to: u64) -> Result<u64, FileError> {
         let mut bytes = vec![0; extent.len.min(COPIED_AT_ONCE) as usize];
         source.read_exact_at(&mut bytes, extent.offset)?;
         self.part
-            .write_all_at(&bytes, extent.offset)
+            .write_all_at(&bytes, to)
             .map_err(|cause| self.failed("write", cause))?;
+        self.end
+            .fetch_max(to + bytes.len() as u64, Ordering::AcqRel);
         Ok(bytes.len() as u64)
     }
 

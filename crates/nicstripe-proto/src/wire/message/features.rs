@@ -25,7 +25,7 @@ pub enum Feature {
     Listeners = 6,
     /// Entity tags, and requests that depend on them.
     Tags = 7,
-    /// Requests about names: copy, walk, remove many and hash.
+    /// Requests about names: copy, walk, remove many, hash and concat.
     Objects = 8,
     /// Compressed chunks, to be received.
     Compression = 9,

@@ -160,6 +160,31 @@ pub enum AskKind {
         #[n(1)]
         offset: u64,
     },
+    /// Appends a file to one that is being put together at the daemon, in parts of about a second, or
+    /// gives that its name. The answer is [`AnswerKind::Copied`], with the metadata of the file that is
+    /// appended whole, or of the new file. It has no name before, and a client that asks for no
+    /// further part has made none.
+    #[n(10)]
+    Concat {
+        /// Name of the file to append; `None` to commit the new file.
+        #[n(0)]
+        part: Option<Name>,
+        /// Number of bytes of `part` that earlier answers say are appended.
+        #[n(1)]
+        from: u64,
+        /// Name of the new file.
+        #[n(2)]
+        to: Name,
+        /// True if an existing file with the name may be replaced.
+        #[n(3)]
+        replace: bool,
+        /// Tag of the file that may be replaced; `None` for any file.
+        #[n(4)]
+        only_if: Option<ETag>,
+        /// Number of bytes of the new file, by earlier answers; `None` to begin.
+        #[n(5)]
+        offset: Option<u64>,
+    },
 }
 
 /// Daemon's answer to an [`Ask`]. Body of [`crate::Message::Answer`].
@@ -415,6 +440,9 @@ impl AskKind {
             ) => true,
             (Self::Copy { offset, .. }, AnswerKind::Copied { upto, copy }) => {
                 upto > offset || copy.is_some()
+            }
+            (Self::Concat { offset, .. }, AnswerKind::Copied { upto, copy }) => {
+                *upto > offset.unwrap_or(0) || copy.is_some()
             }
             (Self::Hash { offset, .. }, AnswerKind::Hashed { upto, file }) => {
                 upto > offset || file.is_some()

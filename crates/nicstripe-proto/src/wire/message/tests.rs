@@ -769,6 +769,22 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ask(AskKind::RemoveMany { names, kind: None }),
         "82 11 81 a2 0005 01 82 08 a1 00 82 814161 814162",
     );
+    let concat = |part, offset| AskKind::Concat {
+        part,
+        from: 1,
+        to: name("b"),
+        replace: true,
+        only_if: None,
+        offset,
+    };
+    pinned(
+        ask(concat(Some(name("a")), Some(300))),
+        "82 11 81 a2 0005 01 82 0a a5 00814161 0101 02814162 03f5 0519012c",
+    );
+    pinned(
+        ask(concat(None, None)),
+        "82 11 81 a2 0005 01 82 0a a3 0101 02814162 03f5",
+    );
     let hash = AskKind::Hash {
         name: name("a"),
         offset: 300,

@@ -9,23 +9,27 @@ use super::Target;
 use crate::file::{disk, error::FileError, source::Source};
 
 impl Target {
-    /// Copies bytes of `source` to the same offset of this target, in the kernel if it can. Returns
-    /// their number, at least 1 and at most that of `extent`; from offset 0 on possibly all of a file
-    /// whose blocks the file system can share.
-    pub(crate) fn copy_from(&self, source: &Source, extent: Extent) -> Result<u64, FileError> {
+    /// Copies bytes of `source` to the offset `to` of this target, in the kernel if it can. Returns
+    /// their number, at least 1 and at most that of `extent`; for a copy of a file possibly all of it, if
+    /// the file system can share its blocks.
+    pub(crate) fn copy_from(
+        &self,
+        source: &Source,
+        extent: Extent,
+        to: u64,
+    ) -> Result<u64, FileError> {
         let part = &self.files.part;
         if let Some(file) = source.file() {
-            if extent.offset == 0 && ioctl_ficlone(part, file).is_ok() {
+            if extent.offset == 0 && !self.grid.is_open() && ioctl_ficlone(part, file).is_ok() {
                 return Ok(self.grid.known_size());
             }
-            if let Some(copied) = copied_in_kernel(file, part, extent) {
+            if let Some(copied) = copied_in_kernel(file, part, extent, to) {
                 return Ok(copied);
             }
         }
         let mut bytes = vec![0; extent.len.min(COPIED_AT_ONCE) as usize];
         source.read_exact_at(&mut bytes, extent.offset)?;
-        disk::write_all_at(part, &bytes, extent.offset)
-            .map_err(|cause| self.error("write", cause))?;
+        disk::write_all_at(part, &bytes, to).map_err(|cause| self.error("write", cause))?;
         Ok(bytes.len() as u64)
     }
 
@@ -38,12 +42,12 @@ impl Target {
 
 /// Returns the number of bytes that the kernel has copied; `None` if it cannot copy between these
 /// files.
-fn copied_in_kernel(from: &File, to: &File, extent: Extent) -> Option<u64> {
-    let (mut read_at, mut write_at) = (extent.offset, extent.offset);
+fn copied_in_kernel(from: &File, into: &File, extent: Extent, to: u64) -> Option<u64> {
+    let (mut read_at, mut write_at) = (extent.offset, to);
     let copied = copy_file_range(
         from,
         Some(&mut read_at),
-        to,
+        into,
         Some(&mut write_at),
         usize::try_from(extent.len).ok()?,
     );

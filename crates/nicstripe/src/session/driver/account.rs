@@ -96,6 +96,8 @@ impl Account {
             AskKind::Copy { .. } if matches!(answer, AnswerKind::Copied { copy: None, .. }) => {
                 return;
             }
+            AskKind::Concat { part: Some(_), .. } => return,
+            AskKind::Concat { to, .. } => ("concat", logged(to).to_string()),
             AskKind::Copy { from, to, .. } => {
                 ("copy", logged(format_args!("{from} -> {to}")).to_string())
             }
