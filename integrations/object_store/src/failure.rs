@@ -12,7 +12,7 @@ pub(crate) fn told(error: Error, path: &Path) -> object_store::Error {
     let (path, source) = (path.to_string(), Box::new(error));
     match source.fail_code() {
         // A name in what is no directory, and a directory, are no objects.
-        Some(FailCode::NotFound | FailCode::NotAFile) => {
+        Some(FailCode::NotFound | FailCode::NotAFile | FailCode::NotADirectory) => {
             object_store::Error::NotFound { path, source }
         }
         Some(FailCode::Exists) => object_store::Error::AlreadyExists { path, source },

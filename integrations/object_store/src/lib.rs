@@ -36,6 +36,13 @@
 //! [`NicstripeStore`] is a store of object_store 0.14. With the feature `v0_13`, `v0_13::NicstripeStore`
 //! is one of 0.13, which DataFusion 55 and Delta Lake 1.1 use.
 //!
+//! # Uploads in parts
+//!
+//! [`put_multipart`] streams an object, and costs nothing more than a put. Its parts are written in the
+//! order of the calls, by one process. [`MultipartStore`] is for uploads that several processes share or
+//! take over: each part is durable when it is put, in a directory `.nicstripe-uploads` that is not listed,
+//! and the completion copies the parts at the daemon, unless its file system can share their blocks.
+//!
 //! # Not supported
 //!
 //! Attributes and versions of objects ([`Error::NotImplemented`]). Tags are ignored.
@@ -45,6 +52,8 @@
 //! [`copy_if_not_exists`]: object_store::ObjectStoreExt::copy_if_not_exists
 //! [`rename_if_not_exists`]: object_store::ObjectStoreExt::rename_if_not_exists
 //! [`list`]: object_store::ObjectStore::list
+//! [`put_multipart`]: object_store::ObjectStoreExt::put_multipart
+//! [`MultipartStore`]: object_store::multipart::MultipartStore
 //! [`Error::NotImplemented`]: object_store::Error::NotImplemented
 
 #![forbid(unsafe_code)]

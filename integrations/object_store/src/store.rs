@@ -10,6 +10,7 @@ use nicstripe::{Client, Entries, FailCode, Kind, Name, OpenOptions, Stat};
 use super::{
     failure::{STORE, generic, not_implemented, told},
     get_result, list_result,
+    multipart::UPLOADS,
     object::{content, dir_of, e_tag, meta_of, name_of, path_of, tag_of},
     object_store::{
         CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload,
@@ -133,7 +134,7 @@ impl NicstripeStore {
                     Err(error) if is_no_directory(&error) && dir.is_some() => return None,
                     Err(error) => return Some((Err(generic(error)), None)),
                 };
-                if entry.stat.kind == Kind::File {
+                if entry.stat.kind == Kind::File && !is_of_uploads(dir.as_ref(), &entry.name) {
                     let path = path_of(dir.as_ref(), &entry.name);
                     let meta = path.map(|path| meta_of(path, &entry.stat));
                     return Some((meta, Some((dir, walk))));
@@ -159,11 +160,17 @@ impl NicstripeStore {
     }
 }
 
+/// Returns true if a name, relative to `dir`, is the directory of uploads that are not complete, or below
+/// it.
+fn is_of_uploads(dir: Option<&Name>, name: &Name) -> bool {
+    dir.is_none() && name.components().next() == Some(UPLOADS.as_bytes())
+}
+
 /// Returns true if the error says that a name is no directory.
 fn is_no_directory(error: &nicstripe::Error) -> bool {
     matches!(
         error.fail_code(),
-        Some(FailCode::NotFound | FailCode::NotAFile)
+        Some(FailCode::NotFound | FailCode::NotADirectory)
     )
 }
 
@@ -286,6 +293,7 @@ impl ObjectStore for NicstripeStore {
             let path = path_of(dir.as_ref(), &entry.name)?;
             match entry.stat.kind {
                 Kind::File => objects.push(meta_of(path, &entry.stat)),
+                Kind::Dir if is_of_uploads(dir.as_ref(), &entry.name) => {}
                 Kind::Dir => prefixes.push(path),
                 _ => {}
             }

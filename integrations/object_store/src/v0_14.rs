@@ -8,6 +8,8 @@ use self::object_store::{
 
 #[path = "failure.rs"]
 mod failure;
+#[path = "multipart.rs"]
+mod multipart;
 #[path = "object.rs"]
 mod object;
 #[path = "store.rs"]

@@ -2,8 +2,11 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::{
-    Error, GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _, PutPayload, path::Path,
+    Error, GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _, PutPayload,
+    multipart::MultipartStore as _, path::Path,
 };
+
+use nicstripe_object_store::NicstripeStore;
 
 use crate::harness::Served;
 
@@ -177,4 +180,45 @@ async fn an_upload_that_is_aborted_or_dropped_leaves_nothing() {
             .unwrap()
             .collect::<Vec<_>>()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_in_parts_is_seen_only_when_complete_and_goes_on_elsewhere() {
+    for served in [Served::files().await, Served::memory().await] {
+        let (store, path) = (&served.store, Path::from("a/large"));
+        let part = |byte: u8, len: usize| PutPayload::from(vec![byte; len]);
+        let id = store.create_multipart(&path).await.unwrap();
+        let last = store.put_part(&path, &id, 1, part(2, 5)).await.unwrap();
+        store.put_part(&path, &id, 0, part(9, 7)).await.unwrap();
+        // As another process would, that knows path and ID.
+        let other = NicstripeStore::new(store.client().clone());
+        let first = other
+            .put_part(&path, &id, 0, part(1, 3_000_000))
+            .await
+            .unwrap();
+        assert_eq!(paths(&served, None, None).await, [""; 0]);
+        let listed = other.list_with_delimiter(None).await.unwrap();
+        assert!(listed.common_prefixes.is_empty(), "{listed:?}");
+        let completed = other
+            .complete_multipart(&path, &id, vec![first, last])
+            .await
+            .unwrap();
+        let got = store.get(&path).await.unwrap();
+        assert_eq!(got.meta.e_tag, completed.e_tag);
+        let bytes = got.bytes().await.unwrap();
+        assert!(bytes[..3_000_000] == vec![1; 3_000_000] && bytes[3_000_000..] == [2; 5]);
+        assert!(store.abort_multipart(&path, &id).await.is_err());
+
+        let id = store.create_multipart(&path).await.unwrap();
+        store.put_part(&path, &id, 0, part(1, 5)).await.unwrap();
+        store.abort_multipart(&path, &id).await.unwrap();
+        let uploads = nicstripe::Name::parse(b".nicstripe-uploads").unwrap();
+        assert_eq!(store.client().list(Some(&uploads)).await.unwrap(), []);
+        for wrong in ["../../../../../../../../a", "", "x"] {
+            let part = store
+                .put_part(&path, &wrong.to_owned(), 0, part(1, 5))
+                .await;
+            assert!(part.is_err(), "{wrong}");
+        }
+    }
 }

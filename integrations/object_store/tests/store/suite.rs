@@ -20,6 +20,13 @@ macro_rules! suite {
             )*
 
             #[tokio::test(flavor = "multi_thread")]
+            async fn multipart() {
+                for served in [Served::files().await, Served::memory().await] {
+                    integration::multipart(&served.$store, &served.$store).await;
+                }
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
             async fn get_nonexistent_object() {
                 for served in [Served::files().await, Served::memory().await] {
                     let error = integration::get_nonexistent_object(&served.$store, None).await;
