@@ -161,6 +161,27 @@ async fn a_file_is_read_for_its_hash_and_damage_is_found() {
         "a reader changes nothing"
     );
 
+    // Of a call that was given up, the file that the name had then is not read on.
+    for polls in 1..20 {
+        let (one, other) = (served.path("one"), served.path("other"));
+        File::create(&one).unwrap().set_len(100 << 20).unwrap();
+        let last = File::create(&other).unwrap();
+        last.write_all_at(&[1; 1 << 20], 99 << 20).unwrap();
+        let one_name = name("one");
+        let mut call = Box::pin(client.verify(&one_name));
+        for _ in 0..polls {
+            let wait = std::time::Duration::from_millis(2);
+            if tokio::time::timeout(wait, &mut call).await.is_ok() {
+                break;
+            }
+        }
+        drop(call);
+        fs::rename(&other, &one).unwrap();
+        let expected = blake3::hash(&fs::read(&one).unwrap());
+        let verified = within(client.verify(&one_name)).await.unwrap();
+        assert_eq!(verified.digest, Some(Digest(*expected.as_bytes())));
+    }
+
     fs::create_dir(served.path("dir")).unwrap();
     assert_eq!(
         code(within(client.verify(&name("dir"))).await),

@@ -65,7 +65,7 @@ impl Client {
             .await
     }
 
-    /// Makes a copy in one session, part by part. Adds the bytes of each part to `moved`.
+    /// Makes a copy in one session, part by part. `moved` is how far any attempt came.
     async fn copy_once(
         &self,
         from: &Name,
@@ -88,7 +88,7 @@ impl Client {
                     copy: Some(stat), ..
                 } => return Ok(Stat::of_wire(stat)),
                 AnswerKind::Copied { upto, .. } => {
-                    moved.fetch_add(upto.saturating_sub(offset), Ordering::Relaxed);
+                    moved.fetch_max(upto, Ordering::Relaxed);
                     offset = upto;
                 }
                 _ => return Err(self.nonsense()),
@@ -134,7 +134,7 @@ impl Client {
             .await
     }
 
-    /// Makes one file of others in one session, part by part. Adds the bytes of each part to `moved`.
+    /// Makes one file of others in one session, part by part. `moved` is how far any attempt came.
     async fn concat_once(
         &self,
         parts: &[Name],
@@ -161,7 +161,7 @@ impl Client {
                     return Err(self.nonsense());
                 };
                 let appended = upto.saturating_sub(offset.unwrap_or(0));
-                moved.fetch_add(appended, Ordering::Relaxed);
+                moved.fetch_max(upto, Ordering::Relaxed);
                 (from, offset) = (from.saturating_add(appended), Some(upto));
                 match (copy, part) {
                     (Some(stat), None) => return Ok(Stat::of_wire(stat)),
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// Repeats work at the daemon when its session is lost, as long as the client has patience. `moved`
-    /// is the number of bytes that the daemon has worked on.
+    /// is the number of bytes that any attempt came to.
     async fn in_parts<T, F: Future<Output = Result<T, Error>>>(
         &self,
         moved: &AtomicU64,
@@ -231,7 +231,7 @@ impl Client {
             .await
     }
 
-    /// Reads a file in one session, part by part. Adds the bytes of each part to `moved`.
+    /// Reads a file in one session, part by part. `moved` is how far any attempt came.
     async fn verify_once(&self, name: &Name, moved: &AtomicU64) -> Result<Stat, Error> {
         let session = self.session_with(Feature::Objects).await?;
         let mut offset = 0;
@@ -245,7 +245,7 @@ impl Client {
                     file: Some(file), ..
                 } => break file,
                 AnswerKind::Hashed { upto, .. } => {
-                    moved.fetch_add(upto.saturating_sub(offset), Ordering::Relaxed);
+                    moved.fetch_max(upto, Ordering::Relaxed);
                     offset = upto;
                 }
                 _ => return Err(self.nonsense()),

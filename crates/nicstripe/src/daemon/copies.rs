@@ -24,6 +24,8 @@ pub(super) struct Copy {
     from: Name,
     to: Name,
     source: Source,
+    /// Digest of the file that is kept of it, when it was opened.
+    digest: Option<Digest>,
     target: Target,
     upto: u64,
     _lease: Lease,
@@ -98,6 +100,7 @@ impl Copy {
             from: from.clone(),
             to: to.clone(),
             source,
+            digest: object.digest,
             target,
             upto: 0,
             _lease: lease,
@@ -127,10 +130,9 @@ impl Copy {
         self.source.check_unchanged()?;
         let mut stage = CommitStage::default();
         // Nothing compares the digest without `verify`.
-        let digest = self.source.object().and_then(|object| object.digest);
         while self
             .target
-            .commit_turn(digest.unwrap_or(Digest::NONE), &mut stage)?
+            .commit_turn(self.digest.unwrap_or(Digest::NONE), &mut stage)?
             .is_continue()
         {}
         Ok(self.target.etag())

@@ -1,23 +1,25 @@
 //! Digests of files that a peer requests, read part by part.
 
-use std::{ops::ControlFlow, time::Instant};
+use std::ops::ControlFlow;
 
 use nicstripe_proto::{
     FailCode, Name,
-    message::{AnswerKind, HashedFile},
+    message::{AnswerKind, HashedFile, ObjectStat},
 };
 
-use super::{
-    served_peer::ServedPeer,
-    unfinished::{PART, Unfinished},
+use super::{served_peer::ServedPeer, unfinished::Unfinished};
+use crate::{
+    file::{FileError, Hashing, Lease, OF_SOURCE, ReadOptions, Source},
+    storage::Served,
 };
-use crate::file::{FileError, Hashing, Lease, OF_SOURCE, ReadOptions, Source};
 
 /// File that is being read.
 #[derive(Debug)]
 pub(super) struct Hash {
     name: Name,
     source: Source,
+    /// Metadata of the file, with the kept digest, when it was opened.
+    stat: ObjectStat,
     hashing: Hashing,
     _lease: Lease,
 }
@@ -26,8 +28,10 @@ impl Unfinished<Hash> {
     /// Takes the file whose next part the peer asks for.
     pub(super) fn take_hash(&mut self, name: &Name, offset: u64) -> Result<Hash, FileError> {
         let is_it = |hash: &Hash| (&hash.name, hash.hashing.upto()) == (name, offset);
-        self.take(is_it)
-            .ok_or_else(|| FileError::refused("read", name, "it is not being read"))
+        self.take(is_it).ok_or_else(|| {
+            let why = "it is no longer being read";
+            FileError::refused("read", name, why).with_code(FailCode::Busy)
+        })
     }
 }
 
@@ -39,8 +43,16 @@ impl Hash {
             FileError::refused("read", name, why).with_code(FailCode::Busy)
         })?;
         let source = peer.served.open_source(name, ReadOptions::default())?;
+        let Some(mut stat) = source.object() else {
+            let why = "it is not a regular file";
+            return Err(FileError::refused("read", name, why).with_code(FailCode::NotAFile));
+        };
+        if let Served::Other(stored) = &peer.served {
+            stat.digest = stored.to_find("read", Some(name))?.stat(name)?.digest;
+        }
         source.drop_cache();
         Ok(Self {
+            stat,
             hashing: Hashing::of(source.identity.size),
             name: name.clone(),
             source,
@@ -48,30 +60,25 @@ impl Hash {
         })
     }
 
-    /// Reads for about [`PART`]. Returns the answer, and the rest if there is one.
+    /// Returns true unless both read different files under the same name.
+    pub(super) fn agrees_with(&self, other: &Self) -> bool {
+        self.name != other.name || self.source.identity == other.source.identity
+    }
+
+    /// Reads the next part, of a size that occupies a thread for some milliseconds. Returns the answer,
+    /// and the rest if there is one.
     pub(super) fn go_on(mut self) -> Result<(AnswerKind, Option<Self>), FileError> {
-        let begun = Instant::now();
-        let digest = loop {
-            let source = &self.source;
-            let turn = self
-                .hashing
-                .turn(|bytes, offset| source.read_exact_at(bytes, offset))?;
-            match turn {
-                ControlFlow::Break(digest) => break digest,
-                ControlFlow::Continue(()) if begun.elapsed() >= PART => {
-                    let upto = self.hashing.upto();
-                    return Ok((AnswerKind::Hashed { upto, file: None }, Some(self)));
-                }
-                ControlFlow::Continue(()) => {}
-            }
+        let source = &self.source;
+        let turn = self
+            .hashing
+            .turn(|bytes, offset| source.read_exact_at(bytes, offset))?;
+        let upto = self.hashing.upto();
+        let ControlFlow::Break(digest) = turn else {
+            return Ok((AnswerKind::Hashed { upto, file: None }, Some(self)));
         };
         self.source.check_unchanged()?;
-        let Some(stat) = self.source.object() else {
-            let why = "it is not a regular file";
-            return Err(FileError::refused("read", &self.name, why).with_code(FailCode::NotAFile));
-        };
+        let stat = self.stat;
         let file = Some(HashedFile { stat, digest });
-        let upto = self.hashing.upto();
         Ok((AnswerKind::Hashed { upto, file }, None))
     }
 }

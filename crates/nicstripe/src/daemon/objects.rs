@@ -75,20 +75,21 @@ impl Objects {
     /// Returns entries of a directory in byte order of their names, and true if more follow.
     pub(super) fn list(
         &self,
-        PageRequest {
+        request: PageRequest<'_>,
+    ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+        let PageRequest {
             dir,
             after,
             most,
             digests,
-        }: PageRequest<'_>,
-    ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+        } = request;
         let peer = self.permitted()?;
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
         let root = match &peer.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
-                return stored_page(stored.to_find("list", dir)?, dir, after, most);
+                return stored_page(stored.to_find("list", dir)?, request);
             }
         };
         let opened = root.open_directory(dir).map_err(error)?;
@@ -165,12 +166,7 @@ impl Objects {
         let mut copy = match offset {
             0 => {
                 // One that the client has given up would hold the name.
-                while self
-                    .copies
-                    .lock()
-                    .take(|copy| copy.is_to(request.to))
-                    .is_some()
-                {}
+                self.copies.lock().end(|copy| copy.is_to(request.to));
                 Copy::begin(peer, request)?
             }
             _ => self.copies.lock().take_copy(request, offset)?,
@@ -201,7 +197,7 @@ impl Objects {
         let mut concat = match offset {
             None => {
                 // One that the client has given up would hold the name.
-                while self.concats.lock().take(|one| one.is_to(to)).is_some() {}
+                self.concats.lock().end(|one| one.is_to(to));
                 Concat::begin(peer, request)?
             }
             Some(offset) => self.concats.lock().take_concat(to, offset)?,
@@ -224,7 +220,12 @@ impl Objects {
     pub(super) fn hash(&self, name: &Name, offset: u64) -> Result<AnswerKind, FileError> {
         let peer = self.permitted()?;
         let hash = match offset {
-            0 => Hash::begin(peer, name)?,
+            0 => {
+                let hash = Hash::begin(peer, name)?;
+                // A call that was given up may have read a file that the name had before.
+                self.hashes.lock().end(|other| !other.agrees_with(&hash));
+                hash
+            }
             _ => self.hashes.lock().take_hash(name, offset)?,
         };
         let (answer, rest) = hash.go_on()?;
@@ -463,9 +464,12 @@ pub(super) fn find<'a>(
 /// more follow.
 fn stored_page(
     storage: &dyn Storage,
-    dir: Option<&Name>,
-    after: Option<&[u8]>,
-    most: usize,
+    PageRequest {
+        dir,
+        after,
+        most,
+        digests,
+    }: PageRequest<'_>,
 ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
     let Listed { entries, more } = storage.list(dir, after, most)?;
     // A client continues after the last entry, so an empty page must end the listing.
@@ -476,7 +480,10 @@ fn stored_page(
     };
     let mut is_cut = false;
     for (name, stat) in entries {
-        let stat = stat.on_wire();
+        let stat = ObjectStat {
+            digest: stat.digest.filter(|_| digests),
+            ..stat.on_wire()
+        };
         if page.push(ObjectEntry { name, stat }).is_err() {
             is_cut = true;
             break;

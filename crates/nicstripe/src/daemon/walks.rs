@@ -297,7 +297,10 @@ impl Level {
         digests: bool,
     ) -> Result<Option<ObjectStat>, FileError> {
         if known.is_some() || !matches!(served, Served::Files(_)) {
-            return Ok(known);
+            return Ok(known.map(|stat| ObjectStat {
+                digest: stat.digest.filter(|_| digests),
+                ..stat
+            }));
         }
         let error = self.error();
         let Some(open) = self.opened(served)? else {

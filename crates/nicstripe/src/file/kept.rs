@@ -1,32 +1,45 @@
 //! BLAKE3 hash of a file's content, kept beside it in an extended attribute.
 //!
 //! It is believed only while size, modification time and inode are those of the file when it was
-//! kept. A program that changes the content and then sets both times back is not noticed; a file that
-//! is read anew is.
+//! kept. Another program that changes the content in place and sets the modification time back, or
+//! does so within a tick of the file system's clock, is not noticed; reading the file notices.
 
-use std::{ffi::CStr, os::fd::AsFd, path::Path};
+use std::{ffi::CStr, fs::File, io, os::fd::AsFd, path::Path};
 
-use nicstripe_proto::{Digest, SourceIdentity};
-use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, lgetxattr};
+use nicstripe_proto::{Digest, SourceIdentity, journal::Timestamp};
+use rustix::{
+    fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, lgetxattr},
+    io::Errno,
+};
 
-use super::{stored::identity_of, xattrs::proc_path};
+use super::{disk, stored::identity_of, xattrs::proc_path};
 
 /// Extended attribute of the hash. Not copied with a tree, and not taken from a peer.
 pub(super) const ATTRIBUTE: &CStr = c"user.nicstripe.blake3";
 
-/// Keeps the hash of a file whose content and times do not change any more. A file system may have no
-/// room for it, or no extended attributes: then the hash is unknown later.
-pub(super) fn keep(file: impl AsFd, digest: Digest) {
+/// Keeps the hash of a file whose content does not change any more, before its mode may bar that.
+/// `mtime` is the modification time that the file will get; `None` if it keeps its own. A file system
+/// may have no room for the hash, or no extended attributes: then it is unknown later.
+pub(super) fn keep(file: impl AsFd, digest: Digest, mtime: Option<Timestamp>) {
     let file = file.as_fd();
     if let Ok(stat) = fstat(file) {
-        let value = value_of(&identity_of(&stat), digest);
+        let found = identity_of(&stat);
+        let identity = SourceIdentity {
+            mtime: mtime.unwrap_or(found.mtime),
+            ..found
+        };
+        let value = value_of(&identity, digest);
         let _ = fsetxattr(file, ATTRIBUTE, &value, XattrFlags::empty());
     }
 }
 
-/// Forgets the hash of a file that is about to be written in place.
-pub(super) fn forget(file: impl AsFd) {
-    let _ = fremovexattr(file, ATTRIBUTE);
+/// Forgets the hash of a file that is about to be written in place, durably.
+pub(super) fn forget(file: &File) -> io::Result<()> {
+    match fremovexattr(file, ATTRIBUTE) {
+        Ok(()) => disk::sync_all(file),
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the hash that is kept beside an open file with this identity.
@@ -75,7 +88,7 @@ const LEN: usize = 1 + 8 + 8 + 4 + 8 + 32;
 #[cfg(test)]
 mod tests {
     use std::{
-        fs::{self, File},
+        fs,
         io::Write as _,
         os::unix::fs::FileExt as _,
         time::{Duration, SystemTime},
@@ -94,7 +107,7 @@ mod tests {
         fs::write(&path, "content").unwrap();
         let mut file = File::options().append(true).open(&path).unwrap();
         let digest = Digest([7; 32]);
-        keep(&file, digest);
+        keep(&file, digest, None);
         let dir = File::open(folder.path()).unwrap();
         let found = || {
             (
@@ -111,15 +124,15 @@ mod tests {
         file.set_modified(SystemTime::now() + Duration::from_secs(9))
             .unwrap();
         assert_eq!(kept(&file, &identity(&file)), None);
-        keep(&file, digest);
+        keep(&file, digest, None);
         file.write_all(b"more").unwrap();
         assert_eq!(kept(&file, &identity(&file)), None);
-        keep(&file, digest);
-        forget(&file);
+        keep(&file, digest, None);
+        forget(&file).unwrap();
         assert_eq!(kept(&file, &identity(&file)), None);
 
         // A copy with all attributes and times is another inode.
-        keep(&file, digest);
+        keep(&file, digest, None);
         let copy = File::create(folder.path().join("copy")).unwrap();
         copy.write_all_at(&fs::read(&path).unwrap(), 0).unwrap();
         copy.set_modified(file.metadata().unwrap().modified().unwrap())

@@ -223,7 +223,19 @@ impl Source {
         })
     }
 
-    /// Makes the next reads read the disk, and not the page cache.
+    /// Returns the error of a read for its cause.
+    fn unread(&self, cause: io::Error) -> FileError {
+        let error = |cause| FileError::new("read", &self.name, cause);
+        match cause.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                error(io::Error::other("it was truncated while being read"))
+                    .with_code(FailCode::SourceChanged)
+            }
+            _ => error(cause).resumable(),
+        }
+    }
+
+    /// Drops what the page cache has of the file, unless it is in use, so that reads read the disk.
     pub(crate) fn drop_cache(&self) {
         if let Content::File(file) = &self.content {
             let _ = fadvise(file, 0, None, Advice::DontNeed);
@@ -273,13 +285,7 @@ impl Source {
         let bytes = buffer.bytes_mut(extent.len as usize);
         self.content
             .read_exact_at(bytes, self.start + extent.offset)
-            .map_err(|cause| match cause.kind() {
-                io::ErrorKind::UnexpectedEof => {
-                    error(io::Error::other("it was truncated while being read"))
-                        .with_code(FailCode::SourceChanged)
-                }
-                _ => error(cause).resumable(),
-            })?;
+            .map_err(|cause| self.unread(cause))?;
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }
 
@@ -294,7 +300,7 @@ impl Source {
     /// Fills `bytes` from this offset on.
     pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), FileError> {
         let read = self.content.read_exact_at(bytes, self.start + offset);
-        read.map_err(|cause| FileError::new("read", &self.name, cause))
+        read.map_err(|cause| self.unread(cause))
     }
 
     /// Reads a chunk of the source to send it. Compresses it if that pays off at the links' total

@@ -635,7 +635,7 @@ fn open_existing(request: &TargetRequest) -> Result<(File, Option<Locked>, u64),
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
         fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
     }
-    kept::forget(&part);
+    kept::forget(&part).map_err(request.error("forget the hash of"))?;
     Ok((part, Some(lock), stat.st_size as u64))
 }
 

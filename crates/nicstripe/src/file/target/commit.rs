@@ -155,13 +155,20 @@ impl Target {
             self.sync_last()?;
             return self.settle_name();
         }
+        if self.request.keeps_digest && digest != Digest::NONE {
+            // Otherwise the hash of a file that is written in place could be on the disk before its
+            // data. A part file has no name before both are.
+            if self.files.state == TargetState::File {
+                self.sync_part(*self.syncs.lock(), disk::sync_data)?;
+            }
+            let attributes = self.request.attributes.as_ref();
+            let mtime = attributes.and_then(|attributes| attributes.mtime);
+            kept::keep(&self.files.part, digest, mtime);
+        }
         if let Some(attributes) = &self.request.attributes {
             attributes
                 .apply(&self.files.part)
                 .map_err(|cause| self.uncommitted("set the mode of", cause))?;
-        }
-        if self.request.keeps_digest && digest != Digest::NONE {
-            kept::keep(&self.files.part, digest);
         }
         self.sync_last()?;
         let (TargetState::Part, Some(part_name)) = (self.files.state, &self.files.part_name) else {
