@@ -85,7 +85,12 @@ impl Single<'_> {
         };
         let exists = code == Some(FailCode::Exists);
         let may_tell = exists && !replaces_unseen(self.plan.options);
-        if !may_tell && !matches!(code, Some(FailCode::NotFound | FailCode::Io)) {
+        if !may_tell
+            && !matches!(
+                code,
+                Some(FailCode::NotFound | FailCode::NotADirectory | FailCode::Io)
+            )
+        {
             return Err(failure);
         }
         let finding = SingleCopy::find(self.client, self.plan);
