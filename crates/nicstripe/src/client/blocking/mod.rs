@@ -162,6 +162,29 @@ impl Client {
         self.waiter.call(self.inner.copy(from, to, options))
     }
 
+    /// Makes one file of others at the daemon, like [`crate::Client::concat`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::concat`].
+    pub fn concat(
+        &self,
+        parts: &[Name],
+        to: &Name,
+        options: RenameOptions,
+    ) -> Result<Stat, Error> {
+        self.waiter.call(self.inner.concat(parts, to, options))
+    }
+
+    /// Reads a file at the daemon and compares its hash, like [`crate::Client::verify`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::verify`].
+    pub fn verify(&self, name: &Name) -> Result<Stat, Error> {
+        self.waiter.call(self.inner.verify(name))
+    }
+
     /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
     pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.waiter.call(self.inner.make_dir(name))

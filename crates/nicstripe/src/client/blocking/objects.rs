@@ -2,6 +2,7 @@
 
 use std::io::{self, SeekFrom};
 
+use nicstripe_proto::Name;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 use super::waiter::Waiter;
@@ -93,6 +94,26 @@ pub struct Entries {
     pub(super) inner: client::Entries,
     pub(super) waiter: Waiter,
     pub(super) has_failed: bool,
+}
+
+impl Entries {
+    /// Begins behind a name, like [`Entries::after`](crate::Entries::after).
+    pub fn after(mut self, name: &Name) -> Self {
+        self.inner = self.inner.after(name);
+        self
+    }
+
+    /// Limits the number of names, like [`Entries::at_most`](crate::Entries::at_most).
+    pub fn at_most(mut self, names: u64) -> Self {
+        self.inner = self.inner.at_most(names);
+        self
+    }
+
+    /// Asks for hashes, like [`Entries::with_digests`](crate::Entries::with_digests).
+    pub fn with_digests(mut self) -> Self {
+        self.inner = self.inner.with_digests();
+        self
+    }
 }
 
 impl Iterator for Entries {
