@@ -52,6 +52,7 @@ mod wire;
 pub use self::{
     failure::FailCode,
     file::{
+        attributes::{AttributesError, MOST_ATTRIBUTES, ObjectAttributes},
         etag::{self, ETag},
         extent::{self, ChunkId, ChunkRange, ChunkSet, Extent},
         grid::{self, ChunkSize, Grid},

@@ -29,7 +29,7 @@ pub use self::{
     builder::ClientBuilder,
     handle::{Client, ConnectedPeer},
     listener::Listener,
-    objects::{Content, Entries, Entry, Kind, Stat},
+    objects::{Content, Entries, Entry, Head, Kind, Stat},
     reader::{ObjectChunk, ObjectReader, OpenOptions},
     transfer::Transfer,
     writer::ObjectWriter,

@@ -374,8 +374,8 @@ pub use self::introduce::{bootstrap, invitation};
 pub use self::tree::{TreeOptions, TreeSource};
 pub use self::{
     client::{
-        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Kind, Listener, NotRemoved,
-        ObjectChunk, ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
+        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Head, Kind, Listener,
+        NotRemoved, ObjectChunk, ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{
@@ -406,7 +406,8 @@ pub use self::{
 };
 pub use nicstripe_link::facts;
 pub use nicstripe_proto::{
-    BitRate, Digest, ETag, FailCode, Name, NameError,
+    AttributesError, BitRate, Digest, ETag, FailCode, MOST_ATTRIBUTES, Name, NameError,
+    ObjectAttributes,
     etag::ParseETagError,
     name::{escaped, printable},
     tree::Verdict,

@@ -10,7 +10,7 @@ use std::{
 use crate::harness::{Served, content, digest, name};
 use nicstripe::{
     BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Error, Event, FailCode,
-    TreeOptions, TreeSource,
+    ObjectAttributes, RenameOptions, TreeOptions, TreeSource,
     blocking::{self, NoEvent},
 };
 use tokio::runtime::Runtime;
@@ -313,4 +313,37 @@ fn a_call_ends_after_its_time_or_when_it_is_interrupted() {
     // The client itself waits on.
     serving.runtime.block_on(served.start_again());
     assert!(client.list(None).unwrap().is_empty());
+}
+
+#[test]
+fn objects_have_attributes_hashes_and_parts_here_too() {
+    let serving = Serving::start();
+    let client = serving.connect(None);
+    let (one, two, whole) = (name("one"), name("two"), name("whole"));
+    let mut attributes = ObjectAttributes::new();
+    attributes.set("content-type", "text/html").unwrap();
+    let options = CopyOptions::default();
+    client
+        .write_with(&one, "<p>", options, &attributes)
+        .unwrap();
+    let mut writer = client.create_with(&two, options, &attributes);
+    writer.write_all(b"hello").unwrap();
+    writer.finish().unwrap();
+    assert_eq!(client.head(&two).unwrap().attributes, attributes);
+    let parts = [one, two];
+    client
+        .concat(&parts, &whole, RenameOptions::default())
+        .unwrap();
+    let digest = client.verify(&whole).unwrap().digest;
+    assert_eq!(
+        digest.unwrap().to_string(),
+        blake3::hash(b"<p>hello").to_string()
+    );
+    let listed = client.entries(None).after(&parts[0]).with_digests();
+    let listed: Vec<_> = listed
+        .map(|entry| entry.unwrap().stat.digest.is_some())
+        .collect();
+    // Of a file that the daemon put together it knows none.
+    assert_eq!(listed, [true, false]);
+    assert!(client.walk(None).at_most(2).any(|entry| entry.is_err()));
 }

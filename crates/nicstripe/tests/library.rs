@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod at_daemon;
+mod attributes;
 mod bench;
 mod blocking;
 mod copy;

@@ -45,7 +45,7 @@
 //!
 //! # Not supported
 //!
-//! Attributes and versions of objects ([`Error::NotImplemented`]). Tags are ignored.
+//! Storage classes and versions of objects ([`Error::NotImplemented`]). Tags are ignored.
 //!
 //! [`PutMode::Create`]: object_store::PutMode::Create
 //! [`PutMode::Update`]: object_store::PutMode::Update

@@ -8,14 +8,16 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use nicstripe::{Client, Entries, FailCode, Kind, Name, OpenOptions, Stat};
 
 use super::{
+    attribute,
     failure::{STORE, generic, not_implemented, told},
     get_result, list_result,
     multipart::UPLOADS,
     object::{content, dir_of, e_tag, meta_of, name_of, path_of, tag_of},
     object_store::{
-        CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload,
-        ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions,
-        PutOptions, PutPayload, PutResult, RenameOptions, RenameTargetMode, Result, path::Path,
+        Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult,
+        GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+        PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, RenameTargetMode,
+        Result, path::Path,
     },
     put_result,
     upload::Upload,
@@ -50,6 +52,21 @@ impl NicstripeStore {
             path: location.to_string(),
             source: "it is a directory or a special file".into(),
         })
+    }
+
+    /// Returns the attributes of an object with this metadata.
+    async fn attributes(&self, name: &Name, location: &Path, stat: &Stat) -> Result<Attributes> {
+        if !stat.has_attributes {
+            return Ok(Attributes::new());
+        }
+        let head = self.client.head(name).await;
+        let head = head.map_err(|error| told(error, location))?;
+        match head.stat.etag == stat.etag {
+            true => Ok(attribute::told(&head.attributes)),
+            false => Err(generic(
+                "the object was replaced while its attributes were read",
+            )),
+        }
     }
 
     /// Returns the range of an object that is asked for, as far as its size must be known before.
@@ -188,13 +205,11 @@ impl ObjectStore for NicstripeStore {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        if !opts.attributes.is_empty() {
-            return Err(not_implemented("put_opts with attributes"));
-        }
         let (name, options) = (name_of(location)?, Self::writing(location, opts.mode)?);
+        let attributes = attribute::kept(&opts.attributes)?;
         let report = self
             .client
-            .write(&name, Bytes::from(payload), options)
+            .write_with(&name, Bytes::from(payload), options, &attributes)
             .await;
         let report = report.map_err(|error| told(error, location))?;
         Ok(put_result(e_tag(report.etag)))
@@ -205,11 +220,10 @@ impl ObjectStore for NicstripeStore {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        if !opts.attributes.is_empty() {
-            return Err(not_implemented("put_multipart_opts with attributes"));
-        }
         let options = Self::writing(location, PutMode::Overwrite)?;
-        let writer = self.client.create(&name_of(location)?, options);
+        let attributes = attribute::kept(&opts.attributes)?;
+        let name = name_of(location)?;
+        let writer = self.client.create_with(&name, options, &attributes);
         Ok(Box::new(Upload::new(location.clone(), writer)))
     }
 
@@ -223,7 +237,8 @@ impl ObjectStore for NicstripeStore {
             let meta = meta_of(location.clone(), &stat);
             options.check_preconditions(&meta)?;
             let nothing = GetResultPayload::Stream(stream::empty().boxed());
-            return Ok(get_result(nothing, meta, 0..0));
+            let attributes = self.attributes(&name, location, &stat).await?;
+            return Ok(get_result(nothing, meta, 0..0, attributes));
         }
         let opened = self
             .options_of(&name, location, options.range.as_ref())
@@ -236,8 +251,9 @@ impl ObjectStore for NicstripeStore {
             Some(range) => range.as_range(meta.size).map_err(generic)?,
             None => 0..meta.size,
         };
+        let attributes = self.attributes(&name, location, reader.stat()).await?;
         let content = GetResultPayload::Stream(content(reader, location.clone()));
-        Ok(get_result(content, meta, range))
+        Ok(get_result(content, meta, range, attributes))
     }
 
     fn delete_stream(

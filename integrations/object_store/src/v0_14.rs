@@ -6,6 +6,8 @@ use self::object_store::{
     Attributes, GetResult, GetResultPayload, ListResult, ObjectMeta, PutResult, path::Path,
 };
 
+#[path = "attribute.rs"]
+mod attribute;
 #[path = "failure.rs"]
 mod failure;
 #[path = "multipart.rs"]
@@ -31,12 +33,13 @@ fn get_result(
     payload: GetResultPayload,
     meta: ObjectMeta,
     range: std::ops::Range<u64>,
+    attributes: Attributes,
 ) -> GetResult {
     GetResult {
         payload,
         meta,
         range,
-        attributes: Attributes::new(),
+        attributes,
         extensions: Default::default(),
     }
 }

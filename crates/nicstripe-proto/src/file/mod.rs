@@ -1,5 +1,6 @@
 //! Files in the protocol: names, chunks, hashes, holes and the resume journal.
 
+pub(crate) mod attributes;
 pub mod etag;
 pub mod extent;
 pub mod grid;

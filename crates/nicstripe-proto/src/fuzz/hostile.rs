@@ -444,6 +444,7 @@ impl Victim {
                     options: PutOptions::default(),
                     into: None,
                     entry: None,
+                    attributes: None,
                 };
                 self.session.put(put).expect("an honest offer");
             }

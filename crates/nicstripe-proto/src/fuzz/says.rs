@@ -110,6 +110,7 @@ impl Tape<'_> {
                 options: PutOptions::default(),
                 into: None,
                 entry: self.entry(),
+                attributes: None,
             }),
             1 => Message::Get(Get {
                 transfer,
@@ -290,6 +291,7 @@ impl Tape<'_> {
             mtime: Timestamp::default(),
             etag: None,
             digest: None,
+            has_attributes: false,
         };
         match self.below(9) {
             0 => {
@@ -303,7 +305,10 @@ impl Tape<'_> {
                     more: self.is(),
                 }
             }
-            1 => AnswerKind::Stat { stat },
+            1 => AnswerKind::Stat {
+                stat,
+                attributes: None,
+            },
             2 => AnswerKind::Done,
             8 => AnswerKind::Hashed {
                 upto: self.number(),

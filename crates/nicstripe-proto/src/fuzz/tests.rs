@@ -365,6 +365,7 @@ fn stat() -> ObjectStat {
         },
         etag: Some(tag()),
         digest: None,
+        has_attributes: false,
     }
 }
 
@@ -429,6 +430,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 },
                 into: Some(name("c")),
                 entry,
+                attributes: None,
             }),
         ),
         (
@@ -755,7 +757,13 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 more: true,
             }),
         ),
-        ("answer-stat", answer(AnswerKind::Stat { stat })),
+        (
+            "answer-stat",
+            answer(AnswerKind::Stat {
+                stat,
+                attributes: None,
+            }),
+        ),
         ("answer-done", answer(AnswerKind::Done)),
         (
             "answer-facts",

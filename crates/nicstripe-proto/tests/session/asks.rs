@@ -18,6 +18,7 @@ fn stat(size: u64) -> ObjectStat {
         mtime: Timestamp::default(),
         etag: None,
         digest: None,
+        has_attributes: false,
     }
 }
 
@@ -229,7 +230,13 @@ fn answers_about_many_objects_reach_whoever_asked() {
 #[test]
 fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
     let long = vec![b'a'; 256];
-    let (a, stat) = (name("a"), AnswerKind::Stat { stat: stat(1) });
+    let (a, stat) = (
+        name("a"),
+        AnswerKind::Stat {
+            stat: stat(1),
+            attributes: None,
+        },
+    );
     let wrong = [
         (list(None, 9), AnswerKind::Done),
         (list(None, 9), entries(&[b"b", b"a"], false)),

@@ -339,6 +339,7 @@ pub(crate) fn put(transfer: TransferId) -> Put {
         options: PutOptions::default(),
         into: None,
         entry: None,
+        attributes: None,
     }
 }
 

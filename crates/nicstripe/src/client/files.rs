@@ -51,6 +51,7 @@ impl Request for FileUpload {
                 name,
                 into,
                 options,
+                attributes: None,
             };
             let kind: Box<dyn Kind> = match opened.ok_or_else(io_threads_gone)?? {
                 Opened::Sized(file) => {

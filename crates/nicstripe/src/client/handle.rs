@@ -155,6 +155,7 @@ impl Client {
             name,
             into: None,
             options: options.on_wire(),
+            attributes: None,
         };
         let needed = options.only_if.map(|_| Feature::Tags);
         self.start(Once::pipe(pipe::source(reader, upload)).needing(needed))

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, ops::Range};
 
 use nicstripe_proto::{
-    ChunkSize, ETag, FailCode, Name, SourceIdentity,
+    ChunkSize, ETag, FailCode, Name, ObjectAttributes, SourceIdentity,
     message::{AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES, ObjectEntry, walk_key},
 };
 use tokio::sync::{mpsc, oneshot};
@@ -39,6 +39,16 @@ pub struct Content {
     pub stat: Stat,
     /// Bytes of the file or the range.
     pub bytes: Vec<u8>,
+}
+
+/// Metadata of a name, with the attributes of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Head {
+    /// Kind, size, modification time and entity tag.
+    pub stat: Stat,
+    /// Attributes that a file was written with; empty if it has none.
+    pub attributes: ObjectAttributes,
 }
 
 /// Entry of a directory at the daemon.
@@ -133,6 +143,29 @@ impl Client {
         }
     }
 
+    /// Returns the metadata of a name as [`stat`](Self::stat), with the attributes of a file.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let head = client.head(&nicstripe::Name::parse(b"index.html")?).await?;
+    /// println!("{} bytes, {:?}", head.stat.size, head.attributes.get("content-type"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`stat`](Self::stat).
+    pub async fn head(&self, name: &Name) -> Result<Head, Error> {
+        match self.ask(AskKind::Stat { name: name.clone() }).await? {
+            AnswerKind::Stat { stat, attributes } => Ok(Head {
+                stat: Stat::of_wire(stat),
+                attributes: attributes.unwrap_or_default(),
+            }),
+            _ => Err(self.nonsense()),
+        }
+    }
+
     /// Returns the kind, size and modification time of a name. A symbolic link is [`Kind::Other`],
     /// whatever its target.
     ///
@@ -154,7 +187,7 @@ impl Client {
     /// cannot be reached.
     pub async fn stat(&self, name: &Name) -> Result<Stat, Error> {
         match self.ask(AskKind::Stat { name: name.clone() }).await? {
-            AnswerKind::Stat { stat } => Ok(Stat::of_wire(stat)),
+            AnswerKind::Stat { stat, .. } => Ok(Stat::of_wire(stat)),
             _ => Err(self.nonsense()),
         }
     }
@@ -509,14 +542,47 @@ impl Client {
     /// # }
     /// ```
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
+        self.create_with(name, options, &ObjectAttributes::new())
+    }
+
+    /// Creates a file of unknown length with attributes, which [`head`](Self::head) returns; otherwise as
+    /// [`create`](Self::create). It has them when it gets its name. A daemon that does not keep them fails
+    /// the transfer.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name, ObjectAttributes};
+    /// use tokio::io::AsyncWriteExt;
+    ///
+    /// let mut attributes = ObjectAttributes::new();
+    /// attributes.set("content-type", "text/html")?;
+    /// let name = Name::parse(b"index.html")?;
+    /// let mut object = client.create_with(&name, CopyOptions::default(), &attributes);
+    /// object.write_all(b"<p>hello").await?;
+    /// object.finish().await?;
+    /// assert_eq!(client.head(&name).await?.attributes, attributes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_with(
+        &self,
+        name: &Name,
+        options: CopyOptions,
+        attributes: &ObjectAttributes,
+    ) -> ObjectWriter {
         // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
+        let attributes = Some(attributes).filter(|attributes| !attributes.is_empty());
         let upload = Upload {
             name: name.clone(),
             into: None,
             options: options.on_wire(),
+            attributes: attributes.cloned(),
         };
-        let needed = options.only_if.map(|_| Feature::Tags);
+        let needed = match attributes {
+            Some(_) => Some(Feature::Objects),
+            None => options.only_if.map(|_| Feature::Tags),
+        };
         let source = Once::object(object::source(from, upload)).needing(needed);
         let transfer = self.start(source);
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
@@ -544,10 +610,26 @@ impl Client {
         bytes: impl AsRef<[u8]>,
         options: CopyOptions,
     ) -> Result<Report, Error> {
+        self.write_with(name, bytes, options, &ObjectAttributes::new())
+            .await
+    }
+
+    /// Writes a file with attributes from memory; otherwise as [`write`](Self::write).
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write); the daemon, its storage or its file system keeps no attributes.
+    pub async fn write_with(
+        &self,
+        name: &Name,
+        bytes: impl AsRef<[u8]>,
+        options: CopyOptions,
+        attributes: &ObjectAttributes,
+    ) -> Result<Report, Error> {
         let events = self.inner.settings.session.events.as_ref();
         let mut reconnects = Reconnects::new(&self.inner);
         loop {
-            let mut writer = self.create(name, options);
+            let mut writer = self.create_with(name, options, attributes);
             writer.take(bytes.as_ref()).await;
             match writer.finish().await {
                 Ok(report) => return Ok(report),

@@ -74,6 +74,7 @@ impl Concat {
             },
             into: None,
             entry: None,
+            attributes: None,
         };
         let (target, _) = peer.open_target_now(&put)?;
         Ok(Self {

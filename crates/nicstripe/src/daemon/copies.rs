@@ -94,6 +94,7 @@ impl Copy {
             },
             into: None,
             entry: None,
+            attributes: source.attributes(),
         };
         let (target, _) = peer.open_target_now(&put)?;
         Ok(Self {

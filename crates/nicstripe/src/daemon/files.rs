@@ -134,7 +134,13 @@ impl ServedPeer {
             () => asked,
         };
         self.served
-            .open_target(&name, &put.offer, options, self.resume_key)
+            .open_target(
+                &name,
+                &put.offer,
+                options,
+                put.attributes.as_ref(),
+                self.resume_key,
+            )
             .map_err(|error| match error.code {
                 FailCode::Exists if append_only && replaces => only_appends("replace", &name),
                 _ => error,

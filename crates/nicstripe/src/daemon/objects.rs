@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ETag, FailCode, Name,
+    ETag, FailCode, Name, ObjectAttributes,
     journal::Timestamp,
     message::{
         AnswerKind, MOST_ANSWER, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, are_listed,
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     file::{
-        FileError, Inode, NameChange, Root, etag_of, identity_of, inode_of, kept_in,
+        FileError, Inode, NameChange, Root, attributes_in, etag_of, identity_of, inode_of, kept_in,
         rename_to_free, stat_entry, sync_names,
     },
     storage::{Listed, Served, Storage},
@@ -280,17 +280,39 @@ impl Objects {
     /// Returns the kind, size and modification time of a name. Does not follow a symlink at the
     /// last component.
     pub(super) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
+        self.head(name).map(|(stat, _)| stat)
+    }
+
+    /// Returns the metadata of a name as [`stat`](Self::stat), and the attributes of a file.
+    pub(super) fn head(
+        &self,
+        name: &Name,
+    ) -> Result<(ObjectStat, Option<ObjectAttributes>), FileError> {
         let peer = self.permitted()?;
         match &peer.served {
             Served::Files(root) => {
                 let found = root.open_parent_of(name).and_then(|(parent, leaf)| {
                     let stat = stat_entry(&parent, leaf)?.ok_or(io::ErrorKind::NotFound)?;
-                    Ok(with_digest(&parent, leaf, &stat))
+                    let stat = with_digest(&parent, leaf, &stat);
+                    let is_file = stat.kind == ObjectKind::File;
+                    let attributes = is_file.then(|| attributes_in(&parent, leaf)).flatten();
+                    let has_attributes = attributes.is_some();
+                    let stat = ObjectStat {
+                        has_attributes,
+                        ..stat
+                    };
+                    Ok((stat, attributes))
                 });
                 found.map_err(|cause| failed("look at", name, cause))
             }
             Served::Other(stored) => {
-                Ok(stored.to_find("look at", Some(name))?.stat(name)?.on_wire())
+                let storage = stored.to_find("look at", Some(name))?;
+                let stat = storage.stat(name)?.on_wire();
+                let attributes = match stat.has_attributes {
+                    true => Some(storage.open(name)?.attributes()),
+                    false => None,
+                };
+                Ok((stat, attributes))
             }
         }
     }
@@ -550,6 +572,7 @@ pub(super) fn described(stat: &Stat) -> ObjectStat {
         mtime,
         etag: (kind == ObjectKind::File).then(|| etag_of(stat)),
         digest: None,
+        has_attributes: false,
     }
 }
 

@@ -100,7 +100,9 @@ impl Serve for Service {
             } => objects
                 .list(page(dir, after, *most, *digests))
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
-            AskKind::Stat { name } => objects.stat(name).map(|stat| AnswerKind::Stat { stat }),
+            AskKind::Stat { name } => objects
+                .head(name)
+                .map(|(stat, attributes)| AnswerKind::Stat { stat, attributes }),
             AskKind::Remove {
                 name,
                 only_if,

@@ -1,12 +1,15 @@
-//! BLAKE3 hash of a file's content, kept beside it in an extended attribute.
+//! What is kept beside a file in extended attributes: the BLAKE3 hash of its content, and the attributes of
+//! an object.
 //!
-//! It is believed only while size, modification time and inode are those of the file when it was
+//! A hash is believed only while size, modification time and inode are those of the file when it was
 //! kept. Another program that changes the content in place and sets the modification time back, or
 //! does so within a tick of the file system's clock, is not noticed; reading the file notices.
 
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd, path::Path};
 
-use nicstripe_proto::{Digest, SourceIdentity, journal::Timestamp};
+use nicstripe_proto::{
+    Digest, MOST_ATTRIBUTES, ObjectAttributes, SourceIdentity, journal::Timestamp,
+};
 use rustix::{
     fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, lgetxattr},
     io::Errno,
@@ -16,6 +19,13 @@ use super::{disk, stored::identity_of, xattrs::proc_path};
 
 /// Extended attribute of the hash. Not copied with a tree, and not taken from a peer.
 pub(super) const ATTRIBUTE: &CStr = c"user.nicstripe.blake3";
+
+/// Extended attribute of an object's attributes, as CBOR.
+const ATTRIBUTES: &CStr = c"user.nicstripe.attributes";
+
+/// Maximum length in bytes of the CBOR of attributes: each of them has a name, and two lengths of at most
+/// 3 bytes.
+const MOST_VALUE: usize = 7 * MOST_ATTRIBUTES + 3;
 
 /// Keeps the hash of a file whose content does not change any more, before its mode may bar that.
 /// `mtime` is the modification time that the file will get; `None` if it keeps its own. A file system
@@ -60,6 +70,27 @@ pub(crate) fn kept_in(
     let path = proc_path(dir).join(name);
     let len = lgetxattr(path, ATTRIBUTE, &mut value[..]).ok()?;
     believed(value.get(..len)?, identity)
+}
+
+/// Keeps the attributes of a file.
+pub(super) fn keep_attributes(file: impl AsFd, attributes: &ObjectAttributes) -> io::Result<()> {
+    let value = minicbor::to_vec(attributes).map_err(io::Error::other)?;
+    Ok(fsetxattr(file, ATTRIBUTES, &value, XattrFlags::empty())?)
+}
+
+/// Returns the attributes of an open file; `None` if it has none.
+pub(super) fn attributes_of(file: impl AsFd) -> Option<ObjectAttributes> {
+    let file = file.as_fd();
+    let mut value = vec![0; MOST_VALUE];
+    let len = fgetxattr(file, ATTRIBUTES, &mut value[..]).ok()?;
+    minicbor::decode(value.get(..len)?).ok()
+}
+
+/// Returns the attributes of the file `name` of a directory; `None` if it has none, and without `/proc`.
+pub(crate) fn attributes_in(dir: impl AsFd, name: impl AsRef<Path>) -> Option<ObjectAttributes> {
+    let mut value = vec![0; MOST_VALUE];
+    let len = lgetxattr(proc_path(dir).join(name), ATTRIBUTES, &mut value[..]).ok()?;
+    minicbor::decode(value.get(..len)?).ok()
 }
 
 fn believed(value: &[u8], identity: &SourceIdentity) -> Option<Digest> {

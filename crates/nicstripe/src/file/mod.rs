@@ -52,7 +52,7 @@ pub(crate) use self::{
         check_given, check_sought, has_exact_names, hidden_name, is_hidden_in, is_hidden_name,
     },
     holes::{has_hole, may_have_holes},
-    kept::kept_in,
+    kept::{attributes_in, kept_in},
     logins::Logins,
     names::{NameChange, check_tag},
     pinned_path::PinnedPath,
@@ -65,7 +65,7 @@ pub(crate) use self::{
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{etag_of, identity_of, timestamp_of},
     target::{
-        COPIED_AT_ONCE, CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs,
+        COPIED_AT_ONCE, CommitStage, Rehash, Sidecar, Target, TargetRequest, grid_of, is_tmpfs,
         make_parents, open_parent, remove_earlier,
     },
     xattrs::{may_pass_acl_on, xattrs_of, xattrs_of_symlink},

@@ -8,8 +8,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, ChunkSize, ETag, FailCode, Grid, HoleMap, Name, Offering,
-    SourceIdentity,
+    BitRate, ChainingValue, ChunkId, ChunkSize, ETag, FailCode, Grid, HoleMap, Name,
+    ObjectAttributes, Offering, SourceIdentity,
     grid::MOST_SIZE,
     hash_tree::chunk_value,
     message::{GetRange, ObjectKind, ObjectStat},
@@ -25,7 +25,7 @@ use super::{
     disk,
     error::FileError,
     holes::find_holes,
-    kept::kept,
+    kept::{attributes_of, kept},
     quota::Lease,
     root::Root,
     stored::{StoredFile, identity_of},
@@ -220,6 +220,7 @@ impl Source {
                 Content::File(file) => kept(file, &whole),
                 Content::Made(_) | Content::Stored(_) => None,
             },
+            has_attributes: self.attributes().is_some(),
         })
     }
 
@@ -232,6 +233,17 @@ impl Source {
                     .with_code(FailCode::SourceChanged)
             }
             _ => error(cause).resumable(),
+        }
+    }
+
+    /// Returns the attributes of the file; `None` if it has none.
+    pub(crate) fn attributes(&self) -> Option<ObjectAttributes> {
+        match &self.content {
+            Content::File(file) => attributes_of(file),
+            Content::Made(_) => None,
+            Content::Stored(file) => {
+                Some(file.attributes()).filter(|attributes| !attributes.is_empty())
+            }
         }
     }
 

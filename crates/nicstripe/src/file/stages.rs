@@ -35,7 +35,7 @@ use super::{
     error::FileError,
     root::Root,
     source::{ReadOptions, SOURCE_FLAGS, Source, open_here},
-    target::{Target, TargetRequest, grid_of, open_parent},
+    target::{Sidecar, Target, TargetRequest, grid_of, open_parent},
 };
 
 /// Runs the disk stage that a client ordered, beneath the daemon's root. Writes at most 64 GiB.
@@ -225,7 +225,7 @@ fn stage_request(dir: OwnedFd, name: &OsStr, peer_key: [u8; 32], bytes: u64) -> 
         peer_key,
         // Opened as part of a tree, which rejects a device of that name.
         attributes: Some(Attributes::default()),
-        keeps_digest: false,
+        sidecar: Sidecar::None,
     }
 }
 

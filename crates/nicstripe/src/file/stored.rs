@@ -2,7 +2,7 @@
 
 use std::{fmt, io, time::SystemTime};
 
-use nicstripe_proto::{ETag, SourceIdentity, journal::Timestamp};
+use nicstripe_proto::{ETag, ObjectAttributes, SourceIdentity, journal::Timestamp};
 
 use super::attributes::mtime_of;
 
@@ -22,6 +22,11 @@ pub trait StoredFile: fmt::Debug + Send + Sync {
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if the file is too short.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Returns the attributes of the file; empty if it has none.
+    fn attributes(&self) -> ObjectAttributes {
+        ObjectAttributes::new()
+    }
 
     /// Returns the permission bits of the file, for receivers that preserve them.
     fn mode(&self) -> u32 {

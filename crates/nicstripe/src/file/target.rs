@@ -36,7 +36,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSize, Extent, FailCode, Grid, Offer, SourceIdentity, Subtree,
+    ChunkSize, Extent, FailCode, Grid, ObjectAttributes, Offer, SourceIdentity, Subtree,
     journal::{Header, JournalId, Replayed},
     message::{OfferKind, PutOptions},
     name::escaped,
@@ -78,8 +78,15 @@ pub(crate) struct TargetRequest {
     pub(crate) peer_key: [u8; 32],
     /// Attributes of a file in a tree; `None` takes them from offer and options.
     pub(crate) attributes: Option<Attributes>,
-    /// True if the digest of the finished file is kept beside it.
-    pub(crate) keeps_digest: bool,
+    pub(crate) sidecar: Sidecar,
+}
+
+/// What is kept beside a finished file.
+#[derive(Debug)]
+pub(crate) enum Sidecar {
+    None,
+    /// Its digest, and attributes if it shall have any.
+    Kept(Option<ObjectAttributes>),
 }
 
 impl TargetRequest {

@@ -337,7 +337,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::file::TargetRequest;
+    use crate::file::{Sidecar, TargetRequest};
 
     #[tokio::test]
     async fn a_session_that_has_ended_commits_no_further() {
@@ -360,7 +360,7 @@ mod tests {
             options: PutOptions::default(),
             peer_key: [7; 32],
             attributes: None,
-            keeps_digest: false,
+            sidecar: Sidecar::None,
         };
         let (target, _) = file::Target::open(request).unwrap();
         let (inputs, mut session) = mpsc::channel(1);

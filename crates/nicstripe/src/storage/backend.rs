@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Digest, ETag, Name, Subtree,
+    Digest, ETag, Name, ObjectAttributes, Subtree,
     journal::Timestamp,
     message::{ObjectKind, ObjectStat},
 };
@@ -107,6 +107,12 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// One of the names is a file.
     fn make_dir(&self, name: &Name) -> Result<(), FileError>;
 
+    /// Returns true if the storage keeps [attributes](PartRequest::attributes), and tells them by
+    /// [`StoredFile::attributes`]. The daemon refuses a file with attributes otherwise.
+    fn keeps_attributes(&self) -> bool {
+        false
+    }
+
     /// Removes a file that has the entity tag `tag`, durably. No other change of the name may come
     /// between the check and the removal.
     ///
@@ -161,6 +167,9 @@ pub struct Stat {
     /// modification time and inode stay the same. [`Client::verify`](crate::Client::verify) reads the
     /// file.
     pub digest: Option<Digest>,
+    /// True if the file has attributes, which [`Client::head`](crate::Client::head) returns. False in
+    /// listings.
+    pub has_attributes: bool,
 }
 
 impl Stat {
@@ -173,6 +182,7 @@ impl Stat {
             modified,
             etag: None,
             digest: None,
+            has_attributes: false,
         }
     }
 
@@ -199,6 +209,7 @@ impl Stat {
             mtime: timestamp_of(self.modified),
             etag: self.etag,
             digest: self.digest,
+            has_attributes: self.has_attributes,
         }
     }
 
@@ -225,6 +236,7 @@ impl Stat {
             modified,
             etag: stat.etag,
             digest: stat.digest,
+            has_attributes: stat.has_attributes,
         }
     }
 }
@@ -255,6 +267,10 @@ macro_rules! storage_behind {
 
             fn stat(&self, name: &Name) -> Result<Stat, FileError> {
                 (**self).stat(name)
+            }
+
+            fn keeps_attributes(&self) -> bool {
+                (**self).keeps_attributes()
             }
 
             fn remove(&self, name: &Name) -> Result<(), FileError> {
@@ -323,6 +339,9 @@ pub struct PartRequest<'a> {
     pub mode: u32,
     /// Modification time of the file; `None` for the time of the commit.
     pub modified: Option<SystemTime>,
+    /// Attributes of the file; `None` for none, and always if the storage
+    /// [keeps none](Storage::keeps_attributes).
+    pub attributes: Option<&'a ObjectAttributes>,
 }
 
 /// Whether a received file replaces an existing one of its name.

@@ -13,7 +13,7 @@ use std::{
     time::SystemTime,
 };
 
-use nicstripe_proto::{ETag, FailCode, Name, Subtree};
+use nicstripe_proto::{ETag, FailCode, Name, ObjectAttributes, Subtree};
 use parking_lot::Mutex;
 
 use self::{
@@ -105,7 +105,13 @@ impl MemoryStorage {
         let bytes = bytes.as_ref();
         let blocks = Mutex::new(Blocks::new(self.0.space.clone()));
         Blocks::write(&blocks, bytes, 0).map_err(|cause| FileError::new("write", name, cause))?;
-        let content = self.content(blocks.into_inner(), bytes.len() as u64, 0o644, None);
+        let content = self.content(
+            blocks.into_inner(),
+            bytes.len() as u64,
+            0o644,
+            None,
+            ObjectAttributes::new(),
+        );
         self.0.state.lock().tree.put(name, content, Replace::Always)
     }
 
@@ -139,6 +145,7 @@ impl MemoryStorage {
         size: u64,
         mode: u32,
         modified: Option<SystemTime>,
+        attributes: ObjectAttributes,
     ) -> Content {
         let version = self.0.next_version.fetch_add(1, Ordering::Relaxed);
         Content {
@@ -147,6 +154,7 @@ impl MemoryStorage {
             mode,
             modified: modified.unwrap_or_else(SystemTime::now),
             version,
+            attributes,
         }
     }
 }
@@ -200,9 +208,14 @@ impl Storage for MemoryStorage {
                 replace: request.replace,
                 mode: request.mode,
                 modified: request.modified,
+                attributes: request.attributes.cloned().unwrap_or_default(),
             }),
             have,
         ))
+    }
+
+    fn keeps_attributes(&self) -> bool {
+        true
     }
 
     fn list(
@@ -260,6 +273,10 @@ impl StoredFile for OpenContent {
     fn mode(&self) -> u32 {
         self.0.mode
     }
+
+    fn attributes(&self) -> ObjectAttributes {
+        self.0.attributes.clone()
+    }
 }
 
 struct MemoryPart {
@@ -269,6 +286,7 @@ struct MemoryPart {
     replace: Replace,
     mode: u32,
     modified: Option<SystemTime>,
+    attributes: ObjectAttributes,
 }
 
 impl MemoryPart {
@@ -296,7 +314,13 @@ impl StoredPart for MemoryPart {
         let mut state = self.storage.0.state.lock();
         state.tree.check_free(self.name(), self.replace)?;
         let blocks = self.part.blocks.lock().take();
-        let content = self.storage.content(blocks, size, self.mode, self.modified);
+        let content = self.storage.content(
+            blocks,
+            size,
+            self.mode,
+            self.modified,
+            self.attributes.clone(),
+        );
         let identity = content.identity();
         state.parts.remove(&self.key);
         state.tree.put(self.name(), content, self.replace)?;

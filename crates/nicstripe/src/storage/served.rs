@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use nicstripe_proto::{Name, Offer, message::PutOptions};
+use nicstripe_proto::{Name, ObjectAttributes, Offer, message::PutOptions};
 
 use super::{
     backend::{Kind, Storage},
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     file::{
-        self, Attributes, Barred, FileError, ReadOptions, Root, Source, TargetRequest, check_given,
-        check_sought,
+        self, Attributes, Barred, FileError, ReadOptions, Root, Sidecar, Source, TargetRequest,
+        check_given, check_sought,
     },
     text::shown_path,
     trust::{Access, PublicKey},
@@ -117,6 +117,7 @@ impl Served {
         name: &Name,
         offer: &Offer,
         options: PutOptions,
+        attributes: Option<&ObjectAttributes>,
         peer: PublicKey,
     ) -> Result<TargetOpened, FileError> {
         match self {
@@ -138,14 +139,19 @@ impl Served {
                     peer_key: *peer.as_bytes(),
                     // A dry run must not open a device, as in trees.
                     attributes: options.trial.then(Attributes::default),
-                    keeps_digest: true,
+                    sidecar: Sidecar::Kept(attributes.cloned()),
                 };
                 file::Target::open(request).map(|(target, have)| (target.into(), have))
             }
             Self::Other(_) if options.trial => Err(no_directory("try to receive", name)),
-            Self::Other(stored) => {
-                Target::begin(stored.to_name("receive", name)?, name, offer, options, peer)
-            }
+            Self::Other(stored) => Target::begin(
+                stored.to_name("receive", name)?,
+                name,
+                offer,
+                options,
+                attributes,
+                peer,
+            ),
         }
     }
 }

@@ -7,7 +7,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, Digest, ETag, Extent, FailCode, Grid, HoleMap, Name, Offer, Subtree,
+    ChainingValue, ChunkId, Digest, ETag, Extent, FailCode, Grid, HoleMap, Name, ObjectAttributes,
+    Offer, Subtree,
     message::{OfferKind, PutOptions},
 };
 use parking_lot::Mutex;
@@ -91,8 +92,13 @@ impl Target {
         name: &Name,
         offer: &Offer,
         options: PutOptions,
+        attributes: Option<&ObjectAttributes>,
         peer: PublicKey,
     ) -> Result<TargetOpened, FileError> {
+        if attributes.is_some() && !storage.keeps_attributes() {
+            let why = "this daemon's storage keeps no attributes";
+            return Err(FileError::refused("receive", name, why));
+        }
         let grid = grid_of(offer);
         let request = PartRequest {
             name,
@@ -108,6 +114,7 @@ impl Target {
             },
             restart: options.restart || grid.is_open(),
             mode: mode_of(offer, options, umask()),
+            attributes,
             modified: options
                 .preserve
                 .then(|| time_of(offer.source.mtime))

@@ -22,6 +22,7 @@ fn request<'a>(name: &'a Name, origin: u8, size: u64) -> PartRequest<'a> {
         restart: false,
         mode: 0o644,
         modified: None,
+        attributes: None,
     }
 }
 

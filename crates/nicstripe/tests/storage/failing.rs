@@ -10,7 +10,7 @@ use std::{
 };
 
 use nicstripe::{
-    BitRate, CopyOptions, FailCode, FileError, Name,
+    BitRate, CopyOptions, FailCode, FileError, Name, ObjectAttributes,
     storage::{
         FileIdentity, Kind, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile,
         StoredPart, Subtree,
@@ -289,4 +289,19 @@ async fn a_wrong_list_of_a_storage_fails_its_request_alone() {
     assert!(within(entries.next()).await.unwrap().is_some());
     storage.1.listed.lock().unwrap().clear();
     within(innocent.finish()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_that_keeps_no_attributes_gets_no_file_with_some() {
+    let storage = Failing::default();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let mut attributes = ObjectAttributes::new();
+    attributes.set("content-type", "text/html").unwrap();
+    let (a, options) = (name("a"), CopyOptions::default());
+    let refused = within(client.write_with(&a, "x", options, &attributes)).await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");
+    assert_eq!(storage.0.contents(&a), None);
+    within(client.write(&a, "x", options)).await.unwrap();
 }

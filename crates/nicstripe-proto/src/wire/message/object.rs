@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::{
     failure::FailCode,
     file::{
+        attributes::ObjectAttributes,
         etag::ETag,
         hash_tree::Digest,
         journal::Timestamp,
@@ -220,6 +221,9 @@ pub enum AnswerKind {
         /// Metadata of the requested object.
         #[n(0)]
         stat: ObjectStat,
+        /// Attributes of a file; `None` if it has none.
+        #[n(1)]
+        attributes: Option<ObjectAttributes>,
     },
     /// The requested change succeeded and is durable.
     #[n(2)]
@@ -346,6 +350,9 @@ pub struct ObjectStat {
     /// knows none.
     #[n(4)]
     pub digest: Option<Digest>,
+    /// True if the file has attributes. Not told in listings.
+    #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
+    pub has_attributes: bool,
 }
 
 /// Type of a file system object.

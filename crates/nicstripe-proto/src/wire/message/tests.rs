@@ -5,6 +5,7 @@ use proptest::{collection::vec, option, prelude::*};
 use super::*;
 use crate::{
     file::{
+        attributes::ObjectAttributes,
         etag::ETag,
         extent::{ChunkId, ChunkRange, Extent},
         hash_tree::{ChainingValue, Digest, Subtree},
@@ -290,6 +291,13 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
         options: PutOptions::default(),
         into: None,
         entry,
+        attributes: None,
+    };
+    let mut attributes = ObjectAttributes::new();
+    attributes.set("a", "b").unwrap();
+    let described = Put {
+        attributes: Some(attributes),
+        ..put.clone()
     };
     let cases = [
         (Message::Offer(offer(None)), format!("820281a4{offer_hex}")),
@@ -308,6 +316,10 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
         (
             Message::Put(put),
             format!("820081a40081416101a4{offer_hex}02{options_hex}04820219012c"),
+        ),
+        (
+            Message::Put(described),
+            format!("820081a50081416101a4{offer_hex}02{options_hex}04820219012c05a161616162"),
         ),
         (
             Message::Get(Get {
@@ -662,6 +674,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         },
         etag: None,
         digest: None,
+        has_attributes: false,
     };
     let entries = vec![ObjectEntry {
         name: b"a".to_vec(),
@@ -675,7 +688,10 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         "82 12 81 a2 0005 01 82 00 a2 00 81 a2 004161 01 a3 0001 0119012c 02822002 01f5",
     );
     pinned(
-        answer(AnswerKind::Stat { stat }),
+        answer(AnswerKind::Stat {
+            stat,
+            attributes: None,
+        }),
         "82 12 81 a2 0005 01 82 01 a1 00 a3 0001 0119012c 02822002",
     );
     pinned(answer(AnswerKind::Done), "82 12 81 a2 0005 01 82 02 a0");
@@ -841,7 +857,10 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ..stat
     };
     pinned(
-        answer(AnswerKind::Stat { stat }),
+        answer(AnswerKind::Stat {
+            stat,
+            attributes: None,
+        }),
         &format!(
             "82 12 81 a2 0005 01 82 01 a1 00 a4 0001 0119012c 02822002 0350{}",
             "ee".repeat(16)
@@ -859,7 +878,8 @@ fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
             nanoseconds: u32::MAX,
         },
         etag: Some(ETag::from_bytes([0xff; 16])),
-        digest: None,
+        digest: Some(Digest([0xff; 32])),
+        has_attributes: false,
     };
     for len in [1, 20, 64, 255] {
         let entry = ObjectEntry {

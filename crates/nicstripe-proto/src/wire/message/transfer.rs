@@ -9,6 +9,7 @@ use super::{
 use crate::{
     failure::{FailCode, MAX_TEXT, truncate},
     file::{
+        attributes::ObjectAttributes,
         etag::ETag,
         hash_tree::{Digest, Subtree},
         journal::SourceIdentity,
@@ -38,6 +39,9 @@ pub struct Put {
     /// determines the target of such an entry, and `name` is ignored.
     #[n(4)]
     pub entry: Option<EntryRef>,
+    /// Attributes that the file has once it is complete; `None` for none.
+    #[n(5)]
+    pub attributes: Option<ObjectAttributes>,
 }
 
 impl Put {
@@ -49,6 +53,7 @@ impl Put {
             options,
             into: None,
             entry: Some(entry),
+            attributes: None,
         }
     }
 }

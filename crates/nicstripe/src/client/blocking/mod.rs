@@ -10,7 +10,7 @@ pub(crate) mod waiter;
 use std::{ops::Range, path::PathBuf, time::Duration};
 
 use nicstripe_link::facts::Facts;
-use nicstripe_proto::{ETag, Name};
+use nicstripe_proto::{ETag, Name, ObjectAttributes};
 use tokio_util::sync::CancellationToken;
 
 use self::waiter::Waiter;
@@ -20,7 +20,9 @@ pub use self::{
     tunnels::{Listener, Tunnel, TunnelReader, TunnelWriter},
 };
 use crate::{
-    client::{self, ClientBuilder, ConnectedPeer, Content, Entry, NotRemoved, OpenOptions, Stat},
+    client::{
+        self, ClientBuilder, ConnectedPeer, Content, Entry, Head, NotRemoved, OpenOptions, Stat,
+    },
     file::options::{CopyOptions, RenameOptions},
     report::{
         Report,
@@ -167,12 +169,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`crate::Client::concat`].
-    pub fn concat(
-        &self,
-        parts: &[Name],
-        to: &Name,
-        options: RenameOptions,
-    ) -> Result<Stat, Error> {
+    pub fn concat(&self, parts: &[Name], to: &Name, options: RenameOptions) -> Result<Stat, Error> {
         self.waiter.call(self.inner.concat(parts, to, options))
     }
 
@@ -203,6 +200,31 @@ impl Client {
         options: CopyOptions,
     ) -> Result<Report, Error> {
         self.waiter.call(self.inner.write(name, bytes, options))
+    }
+
+    /// Writes a file with attributes from memory, like [`crate::Client::write_with`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::write_with`].
+    pub fn write_with(
+        &self,
+        name: &Name,
+        bytes: impl AsRef<[u8]>,
+        options: CopyOptions,
+        attributes: &ObjectAttributes,
+    ) -> Result<Report, Error> {
+        let written = self.inner.write_with(name, bytes, options, attributes);
+        self.waiter.call(written)
+    }
+
+    /// Returns the metadata of a name with the attributes of a file, like [`crate::Client::head`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::head`].
+    pub fn head(&self, name: &Name) -> Result<Head, Error> {
+        self.waiter.call(self.inner.head(name))
     }
 
     /// Returns the daemon's public key, and its name if the peers file has one.
@@ -289,6 +311,19 @@ impl Client {
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
         ObjectWriter {
             inner: self.inner.create(name, options),
+            waiter: self.waiter.clone(),
+        }
+    }
+
+    /// Creates a file with attributes, like [`crate::Client::create_with`].
+    pub fn create_with(
+        &self,
+        name: &Name,
+        options: CopyOptions,
+        attributes: &ObjectAttributes,
+    ) -> ObjectWriter {
+        ObjectWriter {
+            inner: self.inner.create_with(name, options, attributes),
             waiter: self.waiter.clone(),
         }
     }

@@ -17,7 +17,10 @@ use super::{
 use crate::{client::Client, report::error::Error};
 
 fn stat(size: u64) -> AnswerKind {
-    AnswerKind::Stat { stat: object(size) }
+    AnswerKind::Stat {
+        stat: object(size),
+        attributes: None,
+    }
 }
 
 fn object(size: u64) -> ObjectStat {
@@ -27,6 +30,7 @@ fn object(size: u64) -> ObjectStat {
         mtime: Timestamp::default(),
         etag: None,
         digest: None,
+        has_attributes: false,
     }
 }
 

@@ -292,6 +292,7 @@ pub(super) fn put(transfer: u32, file: &str, size: u64) -> Put {
         options: PutOptions::default(),
         into: None,
         entry: None,
+        attributes: None,
     }
 }
 

@@ -22,7 +22,7 @@ fn copy(dir: &Path) -> TargetRequest {
     TargetRequest {
         options: PutOptions::default(),
         attributes: None,
-        keeps_digest: false,
+        sidecar: Sidecar::None,
         ..request
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use nicstripe_proto::{Digest, ETag, Extent, FailCode, Subtree};
 use rustix::fs::{Advice, AtFlags, fadvise, fstat, renameat, statat, unlinkat};
 
-use super::{Syncs, Target, TargetState, refuse_existing};
+use super::{Sidecar, Syncs, Target, TargetState, refuse_existing};
 use crate::file::{
     beneath::inode_of, disk, error::FileError, hashing::Hashing, kept, names::NameChange,
     rename::rename_to_free, stored::etag_of,
@@ -155,7 +155,11 @@ impl Target {
             self.sync_last()?;
             return self.settle_name();
         }
-        if self.request.keeps_digest && digest != Digest::NONE {
+        if let Sidecar::Kept(Some(attributes)) = &self.request.sidecar {
+            kept::keep_attributes(&self.files.part, attributes)
+                .map_err(|cause| self.uncommitted("keep the attributes of", cause))?;
+        }
+        if matches!(self.request.sidecar, Sidecar::Kept(_)) && digest != Digest::NONE {
             // Otherwise the hash of a file that is written in place could be on the disk before its
             // data. A part file has no name before both are.
             if self.files.state == TargetState::File {

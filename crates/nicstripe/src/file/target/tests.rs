@@ -34,7 +34,7 @@ fn request(dir: &Path, offer: &Offer) -> TargetRequest {
         options: PutOptions::default(),
         peer_key: [7; 32],
         attributes: None,
-        keeps_digest: false,
+        sidecar: Sidecar::None,
     }
 }
 

@@ -9,7 +9,7 @@ use nicstripe_proto::{
 
 use super::{Download, Kind, Opened, Scope, Upload, check_batches};
 use crate::{
-    file::{self, FileError, TargetRequest, make_parents, open_parent},
+    file::{self, FileError, Sidecar, TargetRequest, make_parents, open_parent},
     report::{error::Error, metrics::TransferDirection},
     storage::Target,
 };
@@ -169,7 +169,7 @@ impl LocalTarget {
             options: self.options,
             peer_key: self.peer_key,
             attributes: None,
-            keeps_digest: false,
+            sidecar: Sidecar::None,
         })?;
         Ok((FileSink::boxed(target.into()), have))
     }

@@ -19,7 +19,8 @@ pub(crate) mod tunnel;
 use std::{fmt, io, sync::Arc};
 
 use nicstripe_proto::{
-    Acceptance, ChunkSize, Name, Offer, Session, SourceIdentity, Subtree, TransferId,
+    Acceptance, ChunkSize, Name, ObjectAttributes, Offer, Session, SourceIdentity, Subtree,
+    TransferId,
     message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
     tree::TreeMessage,
 };
@@ -172,6 +173,8 @@ pub(crate) struct Upload {
     /// File name of the source, under which it is stored if `name` is a directory there.
     pub(crate) into: Option<Name>,
     pub(crate) options: PutOptions,
+    /// Attributes that the file shall have; `None` for none.
+    pub(crate) attributes: Option<ObjectAttributes>,
 }
 
 impl Upload {
@@ -182,6 +185,7 @@ impl Upload {
             options: self.options,
             into: self.into.clone(),
             entry: None,
+            attributes: self.attributes.clone(),
         }
     }
 }

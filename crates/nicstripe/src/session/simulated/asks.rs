@@ -49,7 +49,7 @@ async fn assert_answered(asked: Vec<Asked>, within: std::time::Duration, what: &
         let answer = tokio::time::timeout_at(until, answer).await;
         let answer = answer.unwrap_or_else(|_| panic!("{what}: no answer"));
         match answer.unwrap() {
-            Ok(AnswerKind::Stat { stat }) => assert!(exists && stat.size == SIZE, "{what}"),
+            Ok(AnswerKind::Stat { stat, .. }) => assert!(exists && stat.size == SIZE, "{what}"),
             Err(error) => {
                 let code = error.fail_code();
                 assert!(

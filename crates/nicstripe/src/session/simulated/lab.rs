@@ -413,6 +413,7 @@ impl Lab {
             name: name(),
             into: None,
             options: self.options,
+            attributes: None,
         }
     }
 

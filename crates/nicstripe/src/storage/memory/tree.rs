@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, ops::Bound, sync::Arc, time::SystemTime};
 
-use nicstripe_proto::{ETag, FailCode, Name};
+use nicstripe_proto::{ETag, FailCode, Name, ObjectAttributes};
 
 use super::blocks::Blocks;
 use crate::{
@@ -18,6 +18,7 @@ pub(super) struct Content {
     pub(super) mode: u32,
     pub(super) modified: SystemTime,
     pub(super) version: u64,
+    pub(super) attributes: ObjectAttributes,
 }
 
 impl Content {
@@ -67,7 +68,10 @@ impl Default for Dir {
 impl Node {
     fn stat(&self) -> Stat {
         match self {
-            Self::File(content) => Stat::of_file(&content.identity()),
+            Self::File(content) => Stat {
+                has_attributes: !content.attributes.is_empty(),
+                ..Stat::of_file(&content.identity())
+            },
             Self::Dir(dir) => Stat::new(Kind::Dir, 0, dir.modified),
         }
     }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::tree::halt::{Halt, breach};
 use crate::{
-    file::{Attributes, ChunkBuffer, FileError, Inode, Target, TargetRequest},
+    file::{Attributes, ChunkBuffer, FileError, Inode, Sidecar, Target, TargetRequest},
     tree::channel::OnOpened,
 };
 
@@ -455,7 +455,7 @@ impl Files {
                     options,
                     peer_key,
                     attributes: Some(attributes),
-                    keeps_digest: false,
+                    sidecar: Sidecar::None,
                 })
             };
             let opened = dir.and_then(open).and_then(|(target, have)| {
