@@ -4,6 +4,7 @@ mod at_daemon;
 pub(crate) mod blocking;
 mod builder;
 mod carried;
+mod entries;
 mod exec;
 mod facts;
 mod files;
@@ -27,9 +28,10 @@ mod writer;
 pub use self::{
     at_daemon::NotRemoved,
     builder::ClientBuilder,
+    entries::{Entries, Entry},
     handle::{Client, ConnectedPeer},
     listener::Listener,
-    objects::{Content, Entries, Entry, Head, Kind, Stat},
+    objects::{Content, Head, Kind, Stat},
     reader::{ObjectChunk, ObjectReader, OpenOptions},
     transfer::Transfer,
     writer::ObjectWriter,
