@@ -193,10 +193,13 @@ fn unused(
     let own = side.iter().find(|own| own.name == interface);
     let idle = own.and_then(|own| own.idle);
     let is_automatic = known.view.is_automatic;
-    let why = match why {
-        _ if !is_automatic => "other interfaces were named".to_owned(),
-        _ if let Some(address) = duplicate(&interface, known).filter(|_| !is_peers) => address,
-        _ if let Some(idle) = idle => idle_text(idle, &interface, is_peers),
+    let told = match is_automatic {
+        false => Some("other interfaces were named".to_owned()),
+        true => duplicate(&interface, known)
+            .filter(|_| !is_peers)
+            .or_else(|| Some(idle_text(idle?, &interface, is_peers))),
+    };
+    let why = told.unwrap_or_else(|| match why {
         LeftOut::SharesCable(with) => format!("shares the cable of {with}, which is used"),
         _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used by default".to_owned(),
@@ -212,7 +215,7 @@ fn unused(
             Some((candidate, failure)) => failure_text(candidate, failure),
             None => "no answer".to_owned(),
         },
-    };
+    });
     let mut unused = UnusedInterface {
         is_peers,
         interface,
