@@ -108,7 +108,9 @@ async fn an_interrupted_transfer_of_packed_chunks_goes_on() {
     let here = tempfile::tempdir().unwrap();
     let (source, bytes) = (here.path().join("source"), text(48 << 20));
     std::fs::write(&source, &bytes).unwrap();
-    let client = within(served.connect_at(2, slow())).await.unwrap();
+    // A copy of seconds, however fast the machine compresses.
+    let rate = Some(BitRate::from_mbit(20));
+    let client = within(served.connect_at(2, rate)).await.unwrap();
     assert!(
         interrupt_at(
             client.put(&source, Some(name("target")), COMPRESS),
@@ -117,7 +119,7 @@ async fn an_interrupted_transfer_of_packed_chunks_goes_on() {
         .await
     );
     drop(client);
-    let client = within(served.connect_at(2, slow())).await.unwrap();
+    let client = within(served.connect_at(2, rate)).await.unwrap();
     let report = within(client.put(&source, Some(name("target")), COMPRESS).finish())
         .await
         .unwrap();
