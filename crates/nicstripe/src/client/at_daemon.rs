@@ -222,7 +222,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The content has not the kept hash ([`Error::Damaged`]); the file does not exist ([`Error::is_not_found`]), cannot be read, or changes meanwhile
+    /// The content has not the kept hash ([`Error::Damaged`]); the file does not exist
+    /// ([`Error::is_not_found`]), cannot be read, or changes meanwhile
     /// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)); the daemon does not support it
     /// ([`Error::Unsupported`]).
     pub async fn verify(&self, name: &Name) -> Result<Stat, Error> {

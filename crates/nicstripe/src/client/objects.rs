@@ -95,10 +95,7 @@ impl Client {
     /// The name does not exist ([`Error::is_not_found`]) or cannot be examined, or the daemon
     /// cannot be reached.
     pub async fn stat(&self, name: &Name) -> Result<Stat, Error> {
-        match self.ask(AskKind::Stat { name: name.clone() }).await? {
-            AnswerKind::Stat { stat, .. } => Ok(Stat::of_wire(stat)),
-            _ => Err(self.nonsense()),
-        }
+        self.head(name).await.map(|head| head.stat)
     }
 
     /// Removes a file or an empty directory. The removal is durable when the call returns.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use nicstripe_proto::{
-    ChunkSize, Digest, ETag, Extent, FailCode, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, ETag, Extent, Name, Offer, SourceIdentity, TransferId,
     message::{AnswerKind, ObjectStat, OfferKind, Put, PutOptions},
 };
 
@@ -11,18 +11,31 @@ use super::{
     served_peer::ServedPeer,
     unfinished::{PART, Unfinished},
 };
-use crate::file::{CommitStage, FileError, Lease, OF_SOURCE, OF_TARGET, ReadOptions, Source, TURN};
+use crate::{
+    file::{FileError, Lease, OF_SOURCE, OF_TARGET, Source, TURN},
+    storage::Target,
+};
 
 /// File that is being put together. Without a commit it leaves nothing.
 #[derive(Debug)]
 pub(super) struct Concat {
     to: Name,
-    target: crate::storage::Target,
+    target: Target,
     /// Bytes of the new file.
     upto: u64,
-    /// File that is being appended, with the number of its bytes that are.
-    part: Option<(Name, Source, u64)>,
+    /// File that is being appended.
+    part: Option<Part>,
     _lease: Lease,
+}
+
+#[derive(Debug)]
+struct Part {
+    name: Name,
+    source: Source,
+    /// Metadata of the file when it was opened.
+    stat: ObjectStat,
+    /// Number of its bytes that are appended.
+    upto: u64,
 }
 
 /// What the peer wants to put together.
@@ -50,11 +63,7 @@ impl Concat {
     pub(super) fn begin(peer: &ServedPeer, request: ConcatRequest<'_>) -> Result<Self, FileError> {
         let to = request.to;
         peer.check_writable(to)?;
-        let lease = peer.files().try_lease(OF_SOURCE + OF_TARGET);
-        let lease = lease.ok_or_else(|| {
-            let why = "limit of concurrent operations for this key reached";
-            FileError::refused("write", to, why).with_code(FailCode::Busy)
-        })?;
+        let lease = peer.try_lease_files(OF_SOURCE + OF_TARGET, "write", to)?;
         let put = Put {
             name: to.clone(),
             offer: Offer {
@@ -99,47 +108,44 @@ impl Concat {
         from: u64,
     ) -> Result<Option<ObjectStat>, FileError> {
         let begun = Instant::now();
-        let source = match self.part.take() {
-            Some((known, source, upto)) if (&known, upto) == (name, from) && from > 0 => source,
+        let mut part = match self.part.take() {
+            Some(part) if (&part.name, part.upto) == (name, from) && from > 0 => part,
             _ if from > 0 => {
                 let why = "it is not being appended";
                 return Err(FileError::refused("append", name, why));
             }
-            _ => peer.served.open_source(name, ReadOptions::default())?,
+            _ => {
+                let (source, stat) = peer.open_object("append", name)?;
+                Part {
+                    name: name.clone(),
+                    source,
+                    stat,
+                    upto: 0,
+                }
+            }
         };
-        let size = source.identity.size;
-        let mut upto = from;
-        while upto < size {
+        let size = part.source.identity.size;
+        while part.upto < size {
             let extent = Extent {
-                offset: upto,
-                len: (size - upto).min(TURN),
+                offset: part.upto,
+                len: (size - part.upto).min(TURN),
             };
-            let copied = self.target.copy_from(&source, extent, self.upto)?;
-            (upto, self.upto) = (upto + copied, self.upto + copied);
-            if upto < size && begun.elapsed() >= PART {
+            let copied = self.target.copy_from(&part.source, extent, self.upto)?;
+            part.upto += copied;
+            self.upto += copied;
+            if part.upto < size && begun.elapsed() >= PART {
                 self.target.sync_copied()?;
-                self.part = Some((name.clone(), source, upto));
+                self.part = Some(part);
                 return Ok(None);
             }
         }
-        source.check_unchanged()?;
-        let stat = source.object().ok_or_else(|| {
-            let why = "it is not a regular file";
-            FileError::refused("append", name, why).with_code(FailCode::NotAFile)
-        });
-        stat.map(Some)
+        part.source.check_unchanged()?;
+        Ok(Some(part.stat))
     }
 
     /// Gives the new file its name, durably. Returns its entity tag.
     pub(super) fn commit(self) -> Result<Option<ETag>, FileError> {
-        let mut stage = CommitStage::default();
-        // Nothing compares the digest without `verify`.
-        while self
-            .target
-            .commit_turn(Digest::NONE, &mut stage)?
-            .is_continue()
-        {}
-        Ok(self.target.etag())
+        self.target.commit(None)
     }
 
     /// Returns the answer to a request, with the metadata of what is complete.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use nicstripe_proto::{
-    ChunkSize, Digest, ETag, Extent, FailCode, Name, Offer, TransferId,
+    ChunkSize, Digest, ETag, Extent, Name, Offer, TransferId,
     message::{AnswerKind, Put, PutOptions},
 };
 
@@ -12,9 +12,7 @@ use super::{
     unfinished::{PART, Unfinished},
 };
 use crate::{
-    file::{
-        CommitStage, FileError, Lease, OF_SOURCE, OF_TARGET, ReadOptions, Source, TURN, check_tag,
-    },
+    file::{FileError, Lease, OF_SOURCE, OF_TARGET, Source, TURN, check_tag},
     storage::Target,
 };
 
@@ -61,18 +59,8 @@ impl Copy {
     pub(super) fn begin(peer: &ServedPeer, request: CopyRequest<'_>) -> Result<Self, FileError> {
         let CopyRequest { from, to, .. } = request;
         peer.check_writable(to)?;
-        let lease = peer
-            .files()
-            .try_lease(OF_SOURCE + OF_TARGET)
-            .ok_or_else(|| {
-                let why = "limit of concurrent operations for this key reached";
-                FileError::refused("copy", from, why).with_code(FailCode::Busy)
-            })?;
-        let source = peer.served.open_source(from, ReadOptions::default())?;
-        let Some(object) = source.object() else {
-            let why = "it is not a regular file";
-            return Err(FileError::refused("copy", from, why).with_code(FailCode::NotAFile));
-        };
+        let lease = peer.try_lease_files(OF_SOURCE + OF_TARGET, "copy", from)?;
+        let (source, object) = peer.open_object("copy", from)?;
         if let Some(tag) = request.only_if {
             check_tag(object.etag, tag, "copy", from)?;
         }
@@ -129,14 +117,7 @@ impl Copy {
     /// Gives the whole copy its name, durably. Returns its entity tag.
     pub(super) fn commit(self) -> Result<Option<ETag>, FileError> {
         self.source.check_unchanged()?;
-        let mut stage = CommitStage::default();
-        // Nothing compares the digest without `verify`.
-        while self
-            .target
-            .commit_turn(self.digest.unwrap_or(Digest::NONE), &mut stage)?
-            .is_continue()
-        {}
-        Ok(self.target.etag())
+        self.target.commit(self.digest)
     }
 
     pub(super) fn is_to(&self, name: &Name) -> bool {

@@ -9,7 +9,7 @@ use nicstripe_proto::{
 
 use super::{served_peer::ServedPeer, unfinished::Unfinished};
 use crate::{
-    file::{FileError, Hashing, Lease, OF_SOURCE, ReadOptions, Source},
+    file::{FileError, Hashing, Lease, OF_SOURCE, Source},
     storage::Served,
 };
 
@@ -38,15 +38,8 @@ impl Unfinished<Hash> {
 impl Hash {
     /// Opens the file with the rights of the peer, as for a get.
     pub(super) fn begin(peer: &ServedPeer, name: &Name) -> Result<Self, FileError> {
-        let lease = peer.files().try_lease(OF_SOURCE).ok_or_else(|| {
-            let why = "limit of concurrent operations for this key reached";
-            FileError::refused("read", name, why).with_code(FailCode::Busy)
-        })?;
-        let source = peer.served.open_source(name, ReadOptions::default())?;
-        let Some(mut stat) = source.object() else {
-            let why = "it is not a regular file";
-            return Err(FileError::refused("read", name, why).with_code(FailCode::NotAFile));
-        };
+        let lease = peer.try_lease_files(OF_SOURCE, "read", name)?;
+        let (source, mut stat) = peer.open_object("read", name)?;
         if let Served::Other(stored) = &peer.served {
             stat.digest = stored.to_find("read", Some(name))?.stat(name)?.digest;
         }

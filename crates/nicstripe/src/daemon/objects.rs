@@ -77,12 +77,7 @@ impl Objects {
         &self,
         request: PageRequest<'_>,
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
-        let PageRequest {
-            dir,
-            after,
-            most,
-            digests,
-        } = request;
+        let PageRequest { dir, after, .. } = request;
         let peer = self.permitted()?;
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
@@ -94,10 +89,7 @@ impl Objects {
         };
         let opened = root.open_directory(dir).map_err(error)?;
         let mut listing = self.listings.lock().take(dir, after);
-        let mut page = Page {
-            most,
-            ..Page::default()
-        };
+        let mut page = Page::of(request);
         loop {
             while let Some(name) = listing.names.pop_front() {
                 let component = OsStr::from_bytes(&name);
@@ -106,10 +98,7 @@ impl Objects {
                 else {
                     continue;
                 };
-                let stat = match digests {
-                    true => with_digest(&opened, component, &stat),
-                    false => described(&stat),
-                };
+                let stat = page.described(&opened, component, &stat);
                 if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
                     listing.names.push_front(name);
                     listing.last_sent = page.entries.last().map(|last| last.name.clone());
@@ -130,24 +119,16 @@ impl Objects {
     /// Returns entries below a directory, ascending by their keys, and true if more follow.
     pub(super) fn walk(
         &self,
-        PageRequest {
-            dir,
-            after,
-            most,
-            digests,
-        }: PageRequest<'_>,
+        request: PageRequest<'_>,
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+        let PageRequest { dir, after, .. } = request;
         let peer = self.permitted()?;
         let known = self.walks.lock().take(dir, after);
         let mut walk = match known {
             Some(walk) => walk,
             None => Walk::from(dir, after, &peer.served)?,
         };
-        let mut page = Page {
-            most,
-            digests,
-            ..Page::default()
-        };
+        let mut page = Page::of(request);
         let more = walk.fill(&mut page, &peer.served)?;
         // Read again for the next page if the peer's share of memory is used up.
         if more && let Some(lease) = peer.memory().try_lease(walk.memory()) {
@@ -177,11 +158,7 @@ impl Objects {
             return Ok(progress);
         }
         let etag = copy.commit()?;
-        let stat = self.stat(request.to)?;
-        Ok(AnswerKind::Copied {
-            upto: stat.size,
-            copy: Some(ObjectStat { etag, ..stat }),
-        })
+        self.made(request.to, etag)
     }
 
     /// Appends the next bytes of the file `part` to a new one, which has `offset` bytes (`None` before
@@ -209,7 +186,12 @@ impl Objects {
             return Ok(progress);
         }
         let etag = concat.commit()?;
-        let stat = self.stat(to)?;
+        self.made(to, etag)
+    }
+
+    /// Returns the answer for a file that was made at the daemon, and has its name now.
+    fn made(&self, name: &Name, etag: Option<ETag>) -> Result<AnswerKind, FileError> {
+        let stat = self.stat(name)?;
         Ok(AnswerKind::Copied {
             upto: stat.size,
             copy: Some(ObjectStat { etag, ..stat }),
@@ -486,26 +468,18 @@ pub(super) fn find<'a>(
 /// more follow.
 fn stored_page(
     storage: &dyn Storage,
-    PageRequest {
-        dir,
-        after,
-        most,
-        digests,
-    }: PageRequest<'_>,
+    request: PageRequest<'_>,
 ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+    let PageRequest {
+        dir, after, most, ..
+    } = request;
     let Listed { entries, more } = storage.list(dir, after, most)?;
     // A client continues after the last entry, so an empty page must end the listing.
     let more = more && !entries.is_empty();
-    let mut page = Page {
-        most,
-        ..Page::default()
-    };
+    let mut page = Page::of(request);
     let mut is_cut = false;
     for (name, stat) in entries {
-        let stat = ObjectStat {
-            digest: stat.digest.filter(|_| digests),
-            ..stat.on_wire()
-        };
+        let stat = stat.on_wire();
         if page.push(ObjectEntry { name, stat }).is_err() {
             is_cut = true;
             break;
@@ -523,18 +497,35 @@ fn stored_page(
 }
 
 /// Entries of one answer to a list request, limited in number and message size.
-#[derive(Default)]
 pub(super) struct Page {
     entries: Vec<ObjectEntry>,
     weight: usize,
     most: usize,
     /// True if the entries shall have digests.
-    pub(super) digests: bool,
+    digests: bool,
 }
 
 impl Page {
-    /// Adds an entry, or returns it as an error if the page is full.
-    pub(super) fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
+    fn of(request: PageRequest<'_>) -> Self {
+        Self {
+            entries: Vec::new(),
+            weight: 0,
+            most: request.most,
+            digests: request.digests,
+        }
+    }
+
+    /// Returns what the page tells of a name in a directory.
+    pub(super) fn described(&self, dir: &OwnedFd, name: &OsStr, stat: &Stat) -> ObjectStat {
+        match self.digests {
+            true => with_digest(dir, name, stat),
+            false => described(stat),
+        }
+    }
+
+    /// Adds an entry, or returns it as an error if the page is full. A storage tells digests unasked.
+    pub(super) fn push(&mut self, mut entry: ObjectEntry) -> Result<(), ObjectEntry> {
+        entry.stat.digest = entry.stat.digest.filter(|_| self.digests);
         let weight = self.weight + entry.weight();
         if self.entries.len() >= self.most || weight > MOST_ANSWER {
             return Err(entry);
@@ -543,9 +534,7 @@ impl Page {
         self.entries.push(entry);
         Ok(())
     }
-}
 
-impl Page {
     pub(super) fn last(&self) -> Option<&ObjectEntry> {
         self.entries.last()
     }
@@ -577,7 +566,7 @@ pub(super) fn described(stat: &Stat) -> ObjectStat {
 }
 
 /// Returns the metadata of a name in a directory, with the digest of a file if it is known.
-pub(super) fn with_digest(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> ObjectStat {
+fn with_digest(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> ObjectStat {
     let object = described(stat);
     let is_file = object.kind == ObjectKind::File;
     ObjectStat {

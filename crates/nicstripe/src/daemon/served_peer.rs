@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{FailCode, Name};
+use nicstripe_proto::{FailCode, Name, message::ObjectStat};
 
 use super::{rights::Rights, shared::Shared};
 use crate::{
-    file::{Barred, FileError, IoPool, Lease, Quota},
+    file::{Barred, FileError, IoPool, Lease, Quota, ReadOptions, Source},
     session::SessionHandle,
     storage::Served,
     trust::{Access, PublicKey},
@@ -60,6 +60,35 @@ impl ServedPeer {
     /// Returns the peer's quota of memory.
     pub(super) fn memory(&self) -> Quota {
         self.shared.memory.of(self.key())
+    }
+
+    /// Leases `count` file descriptors of the peer's quota for an operation, or fails at once.
+    pub(super) fn try_lease_files(
+        &self,
+        count: usize,
+        operation: &'static str,
+        name: &Name,
+    ) -> Result<Lease, FileError> {
+        self.files().try_lease(count).ok_or_else(|| {
+            let why = "limit of concurrent operations for this key reached";
+            FileError::refused(operation, name, why).with_code(FailCode::Busy)
+        })
+    }
+
+    /// Opens a regular file for an operation, as for a get. Returns it with its metadata.
+    pub(super) fn open_object(
+        &self,
+        operation: &'static str,
+        name: &Name,
+    ) -> Result<(Source, ObjectStat), FileError> {
+        let source = self.served.open_source(name, ReadOptions::default())?;
+        match source.object() {
+            Some(stat) => Ok((source, stat)),
+            None => {
+                let why = "it is not a regular file";
+                Err(FileError::refused(operation, name, why).with_code(FailCode::NotAFile))
+            }
+        }
     }
 
     /// Waits up to one minute until the peer's quota has `count` file descriptors, and leases them.

@@ -15,7 +15,7 @@ use rustix::fs::FileType;
 
 use super::{
     listings::MOST_NAMES,
-    objects::{Page, described, find, with_digest},
+    objects::{Page, described, find},
 };
 use crate::{
     file::{FileError, Lease, entries_of, is_hidden_name, stat_entry},
@@ -170,7 +170,7 @@ impl Walk {
                 continue;
             };
             let component = key.strip_suffix(b"/").unwrap_or(&key);
-            let Some(stat) = level.stat(component, stat, served, page.digests)? else {
+            let Some(stat) = level.stat(component, stat, served, page)? else {
                 continue;
             };
             // Replaced by something of another kind since it was read: its key is another one.
@@ -294,13 +294,10 @@ impl Level {
         component: &[u8],
         known: Option<ObjectStat>,
         served: &Served,
-        digests: bool,
+        page: &Page,
     ) -> Result<Option<ObjectStat>, FileError> {
         if known.is_some() || !matches!(served, Served::Files(_)) {
-            return Ok(known.map(|stat| ObjectStat {
-                digest: stat.digest.filter(|_| digests),
-                ..stat
-            }));
+            return Ok(known);
         }
         let error = self.error();
         let Some(open) = self.opened(served)? else {
@@ -308,10 +305,7 @@ impl Level {
         };
         let component = OsStr::from_bytes(component);
         let stat = stat_entry(open, component).map_err(|cause| error(cause.into()))?;
-        Ok(stat.map(|stat| match digests {
-            true => with_digest(open, component, &stat),
-            false => described(&stat),
-        }))
+        Ok(stat.map(|stat| page.described(open, component, &stat)))
     }
 }
 

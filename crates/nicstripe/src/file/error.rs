@@ -26,8 +26,7 @@ pub struct FileError {
 
 impl FileError {
     /// Creates an error from the failed operation (a verb) and the file's name. The code follows
-    /// from the kind of `source`: not found, exists, not a directory, no space,
-    /// or I/O.
+    /// from the kind of `source`: not found, exists, not a directory, no space, or I/O.
     pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
         let code = Barred::code_of(&source).unwrap_or_else(|| match source.kind() {
             io::ErrorKind::NotFound => FailCode::NotFound,

@@ -7,25 +7,23 @@
 
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd, path::Path};
 
-use nicstripe_proto::{
-    Digest, MOST_ATTRIBUTES, ObjectAttributes, SourceIdentity, journal::Timestamp,
-};
+use nicstripe_proto::{Digest, ObjectAttributes, SourceIdentity, journal::Timestamp};
 use rustix::{
     fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, lgetxattr},
     io::Errno,
 };
 
-use super::{disk, stored::identity_of, xattrs::proc_path};
+use super::{
+    disk,
+    stored::identity_of,
+    xattrs::{proc_path, read},
+};
 
 /// Extended attribute of the hash. Not copied with a tree, and not taken from a peer.
 pub(super) const ATTRIBUTE: &CStr = c"user.nicstripe.blake3";
 
 /// Extended attribute of an object's attributes, as CBOR.
 const ATTRIBUTES: &CStr = c"user.nicstripe.attributes";
-
-/// Maximum length in bytes of the CBOR of attributes: each of them has a name, and two lengths of at most
-/// 3 bytes.
-const MOST_VALUE: usize = 7 * MOST_ATTRIBUTES + 3;
 
 /// Keeps the hash of a file whose content does not change any more, before its mode may bar that.
 /// `mtime` is the modification time that the file will get; `None` if it keeps its own. A file system
@@ -81,16 +79,13 @@ pub(super) fn keep_attributes(file: impl AsFd, attributes: &ObjectAttributes) ->
 /// Returns the attributes of an open file; `None` if it has none.
 pub(super) fn attributes_of(file: impl AsFd) -> Option<ObjectAttributes> {
     let file = file.as_fd();
-    let mut value = vec![0; MOST_VALUE];
-    let len = fgetxattr(file, ATTRIBUTES, &mut value[..]).ok()?;
-    minicbor::decode(value.get(..len)?).ok()
+    minicbor::decode(&read(|value| fgetxattr(file, ATTRIBUTES, value)).ok()?).ok()
 }
 
 /// Returns the attributes of the file `name` of a directory; `None` if it has none, and without `/proc`.
 pub(crate) fn attributes_in(dir: impl AsFd, name: impl AsRef<Path>) -> Option<ObjectAttributes> {
-    let mut value = vec![0; MOST_VALUE];
-    let len = lgetxattr(proc_path(dir).join(name), ATTRIBUTES, &mut value[..]).ok()?;
-    minicbor::decode(value.get(..len)?).ok()
+    let path = proc_path(dir).join(name);
+    minicbor::decode(&read(|value| lgetxattr(&path, ATTRIBUTES, value)).ok()?).ok()
 }
 
 fn believed(value: &[u8], identity: &SourceIdentity) -> Option<Digest> {

@@ -52,7 +52,9 @@ pub(crate) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<X
 }
 
 /// Reads an extended attribute or a list of names with `call`.
-fn read(call: impl Fn(SpareCapacity<'_, u8>) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+pub(super) fn read(
+    call: impl Fn(SpareCapacity<'_, u8>) -> rustix::io::Result<usize>,
+) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(USUAL_BYTES);
     let mut read = call(spare_capacity(&mut bytes));
     if read == Err(Errno::RANGE) {
