@@ -152,7 +152,7 @@ impl Show {
             stream.write(Some(event::fields(event, self.sized)));
         }
         if let Event::Progress(_) = event
-            && let Ok(progress) = to_raw_value(&event::fields(event, self.sized))
+            && let Ok(progress) = to_raw_value(event)
         {
             *self
                 .last_progress
