@@ -3,7 +3,10 @@
 use std::{
     io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -309,7 +312,18 @@ fn a_call_ends_after_its_time_or_when_it_is_interrupted() {
         matches!(ended, Error::Cancelled { resumable: false }),
         "{ended:?}"
     );
+    // On the thread that waits, which alone may ask its interpreter.
+    let (here, asked) = (std::thread::current().id(), AtomicU32::new(0));
+    let checked = client.until(move || {
+        assert_eq!(std::thread::current().id(), here);
+        asked.fetch_add(1, Ordering::Relaxed) >= 3
+    });
+    let ended = checked.list(None).unwrap_err();
+    assert!(matches!(ended, Error::Cancelled { .. }), "{ended:?}");
     assert!(begun.elapsed() < Duration::from_secs(20));
+    let builder = served.builder(1);
+    let ended = blocking::Client::connect_until(builder, "127.0.0.1", || true).unwrap_err();
+    assert!(matches!(ended, Error::Cancelled { .. }), "{ended:?}");
     // The client itself waits on.
     serving.runtime.block_on(served.start_again());
     assert!(client.list(None).unwrap().is_empty());

@@ -7,7 +7,7 @@ mod trees;
 mod tunnels;
 pub(crate) mod waiter;
 
-use std::{ops::Range, path::PathBuf, time::Duration};
+use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use nicstripe_link::facts::Facts;
 use nicstripe_proto::{ETag, Name, ObjectAttributes};
@@ -56,7 +56,26 @@ impl Client {
     /// Those of [`ClientBuilder::connect`]; [`Error::System`] if the threads cannot be started.
     pub fn connect(builder: ClientBuilder, host: &str) -> Result<Self, Error> {
         let waiter = Waiter::start()?;
-        let inner = waiter.wait(builder.connect(host))?;
+        Self::connected(builder, host, waiter)
+    }
+
+    /// Connects like [`Client::connect`], and returns a client [`until`](Self::until) `is_over`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect`]; [`Error::Cancelled`] once `is_over` returns true.
+    pub fn connect_until(
+        builder: ClientBuilder,
+        host: &str,
+        is_over: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let mut waiter = Waiter::start()?;
+        waiter.check = Some(Arc::new(is_over));
+        Self::connected(builder, host, waiter)
+    }
+
+    fn connected(builder: ClientBuilder, host: &str, waiter: Waiter) -> Result<Self, Error> {
+        let inner = waiter.call(builder.connect(host))?;
         Ok(Self { inner, waiter })
     }
 
@@ -79,6 +98,15 @@ impl Client {
     pub fn interrupted_by(&self, interrupt: CancellationToken) -> Self {
         let mut client = self.clone();
         client.waiter.interrupt = Some(interrupt);
+        client
+    }
+
+    /// Returns a client of the same session whose calls, and waits of the values that it returns, end
+    /// with [`Error::Cancelled`] once `is_over` returns true. The thread that waits calls it first and
+    /// then every 50 ms: for a program that learns of a signal only when it asks, as an interpreter.
+    pub fn until(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let mut client = self.clone();
+        client.waiter.check = Some(Arc::new(is_over));
         client
     }
 
@@ -394,10 +422,14 @@ impl Client {
         self.waiter.call(self.inner.facts())
     }
 
-    /// Closes this client and its clones, like [`crate::Client::close`].
+    /// Closes this client and its clones, like [`crate::Client::close`]. A wait that ends early leaves
+    /// the session to the runtime.
     pub fn close(self) {
         let Self { inner, waiter } = self;
-        waiter.wait(inner.close());
+        let _ = waiter.call(async {
+            inner.close().await;
+            Ok(())
+        });
     }
 
     fn start(&self, job: impl FnOnce(&client::Client) -> client::Transfer) -> Transfer {

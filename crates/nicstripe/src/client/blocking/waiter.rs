@@ -14,6 +14,7 @@ pub(crate) struct Waiter {
     handle: Handle,
     pub(super) most: Option<Duration>,
     pub(super) interrupt: Option<CancellationToken>,
+    pub(super) check: Option<Check>,
     /// Runtime of a client that was connected here. The last field, so that it is dropped after the
     /// tasks that run on it.
     _runtime: Option<Arc<OwnRuntime>>,
@@ -35,6 +36,7 @@ impl Waiter {
             handle: runtime.handle().clone(),
             most: None,
             interrupt: None,
+            check: None,
             _runtime: Some(Arc::new(OwnRuntime(Some(runtime)))),
         })
     }
@@ -45,6 +47,7 @@ impl Waiter {
             handle,
             most: None,
             interrupt: None,
+            check: None,
             _runtime: None,
         }
     }
@@ -61,6 +64,16 @@ impl Waiter {
                 None => std::future::pending().await,
             }
         };
+        let over = async {
+            match &self.check {
+                Some(is_over) => {
+                    while !is_over() {
+                        tokio::time::sleep(CHECK_INTERVAL).await;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        };
         let late = async {
             match self.most {
                 Some(most) => tokio::time::sleep(most).await,
@@ -73,6 +86,7 @@ impl Waiter {
                 biased;
                 done = call => done,
                 () = interrupted => Err(Error::Cancelled { resumable: false }),
+                () = over => Err(Error::Cancelled { resumable: false }),
                 after = late => Err(Error::TimedOut { after }),
             }
         })
@@ -108,6 +122,13 @@ impl Drop for OwnRuntime {
         }
     }
 }
+
+/// Function of the program that tells whether a wait is over.
+pub(super) type Check = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Interval of a [`Check`]: a person who has typed ^C notices no delay, and a check that takes 10 µs
+/// costs a processor nothing. Picked by eye.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Worker threads of a client's runtime: one serves the connections while the other is busy with
 /// the session's event loop.
