@@ -1,0 +1,121 @@
+//! Open files at the daemon, beneath those of `nicstripe._files`.
+
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+
+use nicstripe::{Error, blocking};
+use pyo3::{exceptions::PyValueError, prelude::*};
+
+use crate::{buffer::Buffer, error::of_stream, own::Own, report::Report};
+
+/// File at the daemon that is read.
+#[pyclass(module = "nicstripe", frozen)]
+pub(crate) struct ObjectReader {
+    reader: Own<blocking::ObjectReader>,
+    /// Size in bytes when it was opened.
+    #[pyo3(get)]
+    size: u64,
+    /// Entity tag when it was opened; all bytes are of this content.
+    #[pyo3(get)]
+    etag: Option<String>,
+}
+
+impl ObjectReader {
+    pub(crate) fn new(reader: blocking::ObjectReader) -> Self {
+        Self {
+            size: reader.len(),
+            etag: reader.stat().etag.map(|tag| tag.to_string()),
+            reader: Own::new(reader),
+        }
+    }
+}
+
+#[pymethods]
+impl ObjectReader {
+    /// Fills a buffer from the position on. Returns the number of bytes, less than the buffer's only at
+    /// the end of the file.
+    fn readinto(&self, py: Python<'_>, into: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let mut buffer = Buffer::writable(into)?;
+        self.reader.wait(py, |reader| {
+            let (into, mut filled) = (buffer.bytes_mut(), 0);
+            while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+                match reader.read(rest) {
+                    Ok(0) => break,
+                    Ok(read) => filled += read,
+                    Err(error) => return Err(of_stream(error)),
+                }
+            }
+            Ok(filled)
+        })
+    }
+
+    /// Sets the offset of the next read, in bytes, and returns it.
+    fn seek(&self, py: Python<'_>, offset: i64, whence: u8) -> PyResult<u64> {
+        let to = match whence {
+            0 => SeekFrom::Start(u64::try_from(offset).map_err(|_| before())?),
+            1 => SeekFrom::Current(offset),
+            2 => SeekFrom::End(offset),
+            _ => return Err(PyValueError::new_err("expected whence 0, 1 or 2")),
+        };
+        let sought = self.reader.wait(py, |reader| Ok(reader.seek(to).ok()))?;
+        sought.ok_or_else(before)
+    }
+
+    /// Returns the offset of the next read, in bytes.
+    fn tell(&self, py: Python<'_>) -> PyResult<u64> {
+        self.reader.wait(py, |reader| Ok(reader.position()))
+    }
+
+    /// Ends the fetch of what was not read.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.reader.take(py).map(drop)
+    }
+}
+
+/// File at the daemon that is written.
+#[pyclass(module = "nicstripe", frozen)]
+pub(crate) struct ObjectWriter(Own<blocking::ObjectWriter>);
+
+impl ObjectWriter {
+    pub(crate) fn new(writer: blocking::ObjectWriter) -> Self {
+        Self(Own::new(writer))
+    }
+}
+
+#[pymethods]
+impl ObjectWriter {
+    /// Appends all bytes of a buffer. Returns their number.
+    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = Buffer::of(data)?;
+        self.0.wait(py, |writer| {
+            let bytes = buffer.bytes();
+            writer.write_all(bytes).map_err(of_stream)?;
+            Ok(bytes.len())
+        })
+    }
+
+    /// Completes the file: it is durable, under its name. `None` if it was finished or discarded before.
+    fn finish(&self, py: Python<'_>) -> PyResult<Option<Report>> {
+        let Some(writer) = self.0.take(py)? else {
+            return Ok(None);
+        };
+        let report = crate::wait::wait(py, || writer.finish())?;
+        Ok(Some(Report(report)))
+    }
+
+    /// Discards what was written; the name does not change.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.take(py).map(drop)
+    }
+}
+
+fn before() -> PyErr {
+    PyValueError::new_err("offset before the start of the file, or too large")
+}
+
+/// Returns a range that reads from `start` to `stop`.
+pub(crate) fn range(start: u64, stop: Option<u64>) -> Result<Option<std::ops::Range<u64>>, Error> {
+    Ok(match (start, stop) {
+        (0, None) => None,
+        (start, stop) => Some(start..stop.unwrap_or(u64::MAX)),
+    })
+}

@@ -1,0 +1,101 @@
+//! Values that belong to one process and, some of them, to one thread at a time.
+
+use std::{
+    mem,
+    sync::{Mutex, TryLockError},
+};
+
+use nicstripe::Error;
+use pyo3::{exceptions::PyRuntimeError, prelude::*};
+
+use crate::{error::raised, wait::wait};
+
+/// Value behind a Python object until it is closed.
+///
+/// In a process that was forked after its creation, every use raises `Error::Forked`, and it is never
+/// dropped: the threads that would answer, or hold its locks, are in the parent.
+pub(crate) struct Own<T> {
+    process: u32,
+    value: Mutex<Option<T>>,
+}
+
+impl<T: Send> Own<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            process: std::process::id(),
+            value: Mutex::new(Some(value)),
+        }
+    }
+
+    /// Waits for a call on the value, which no other thread uses meanwhile.
+    pub(crate) fn wait<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut T) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        self.within(py, |value| match value {
+            Some(value) => call(value),
+            None => Err(Error::Closed),
+        })
+    }
+
+    /// Takes the value out, so that later uses find it closed; `None` if it is.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        self.within(py, |value| Ok(value.take()))
+    }
+
+    fn within<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Option<T>) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        self.require_process(py)?;
+        let mut is_used = false;
+        let called = wait(py, || {
+            let mut value = match self.value.try_lock() {
+                Ok(value) => value,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    is_used = true;
+                    return Err(Error::Closed);
+                }
+            };
+            call(&mut value)
+        });
+        match is_used {
+            true => Err(PyRuntimeError::new_err("it is in use by another thread")),
+            false => called,
+        }
+    }
+
+    fn require_process(&self, py: Python<'_>) -> PyResult<()> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(raised(py, &Error::Forked)),
+        }
+    }
+}
+
+impl<T: Send + Clone> Own<T> {
+    /// Returns a copy of a value whose copies are used by several threads.
+    pub(crate) fn copy(&self, py: Python<'_>) -> PyResult<T> {
+        self.require_process(py)?;
+        // Held for a copy only.
+        let value = self.value.lock();
+        let value = value.unwrap_or_else(std::sync::PoisonError::into_inner);
+        value.clone().ok_or_else(|| raised(py, &Error::Closed))
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            let value = self.value.get_mut();
+            mem::forget(
+                value
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .take(),
+            );
+        }
+    }
+}
