@@ -1,7 +1,7 @@
 //! The client.
 
 use nicstripe::{
-    Error, Name, OpenOptions, TreeSource,
+    CancellationToken, Error, Name, OpenOptions, TreeSource,
     blocking::{self, Transfer as Running},
     exec::ExitStatus,
 };
@@ -9,7 +9,7 @@ use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
     sync::PyOnceLock,
-    types::{PyBytes, PyDict, PyList, PyTuple},
+    types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple},
 };
 
 use crate::{
@@ -167,6 +167,19 @@ impl Client {
             client: Own::new(client),
             host: self.host.clone(),
         })
+    }
+
+    /// Returns a client of the same session, and a function without arguments that ends its calls, from
+    /// any thread: they raise `CallerError` with the word `cancelled`.
+    fn interruptible<'py>(&self, py: Python<'py>) -> PyResult<(Self, Bound<'py, PyCFunction>)> {
+        let interrupt = CancellationToken::new();
+        let client = self.client.copy(py)?.interrupted_by(interrupt.clone());
+        let end = move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| interrupt.cancel();
+        let client = Self {
+            client: Own::new(client),
+            host: self.host.clone(),
+        };
+        Ok((client, PyCFunction::new_closure(py, None, None, end)?))
     }
 
     /// Copies a file or a directory, or a list of them into the directory `name`, to the daemon.
@@ -472,8 +485,8 @@ impl Client {
 
     /// Runs a command at the daemon to its end, as `subprocess.run` does, and returns a
     /// `subprocess.CompletedProcess` with `returncode`, `stdout` and `stderr`. The daemon's `exec=` lists
-    /// the commands that this machine may run. A signal N is the `returncode` -N. Outputs are limited to
-    /// 64 MiB each.
+    /// the commands that this machine may run. A signal N is the `returncode` 128 + N, as a shell
+    /// tells it, or -N. Outputs are limited to 64 MiB each.
     #[pyo3(signature = (args, *, input=None, text=false, check=false, timeout=None))]
     fn exec<'py>(
         &self,

@@ -57,6 +57,8 @@ impl Transfer {
                     progress.call1((pythonize(py, &snapshot)?,))?;
                 }
             }
+            // A short copy has ended before the first snapshot.
+            progress.call1((self.progress(py)?,))?;
         }
         let Some(transfer) = self.running.take(py)? else {
             return Err(raised(py, &Error::Closed));
@@ -92,7 +94,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Waits for the end, and calls `progress` about ten times a second with a snapshot. The file or tree
+    /// Waits for the end, and calls `progress` about ten times a second with a snapshot, and at the end. The
+    /// file or tree
     /// is then durable at the receiver.
     #[pyo3(signature = (progress=None))]
     fn finish(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<Report> {

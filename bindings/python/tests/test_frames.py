@@ -1,0 +1,89 @@
+"""pandas, pyarrow and zarr read and write through fsspec."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import nicstripe
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture
+def options(server):
+    return {"port": server.port, "home": str(server.home)}
+
+
+def test_pandas_writes_and_reads_a_table(options):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = pandas.DataFrame({"number": range(10_000), "text": [str(n) for n in range(10_000)]})
+    for url, write, read in [
+        ("nicstripe://127.0.0.1/d/table.parquet", table.to_parquet, pandas.read_parquet),
+        ("nicstripe://127.0.0.1/d/table.csv", table.to_csv, pandas.read_csv),
+    ]:
+        write(url, storage_options=options, index=False)
+        back = read(url, storage_options=options)
+        assert back["number"].sum() == table["number"].sum() and list(back) == list(table)
+
+
+def test_pyarrow_writes_and_reads_a_dataset_in_partitions(options):
+    dataset = pytest.importorskip("pyarrow.dataset")
+    import pyarrow
+
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
+    table = pyarrow.table({"part": [n % 3 for n in range(9000)], "number": list(range(9000))})
+    dataset.write_dataset(
+        table, "lake", format="parquet", filesystem=fs, partitioning=["part"], partitioning_flavor="hive"
+    )
+    read = dataset.dataset("lake", filesystem=fs, partitioning="hive")
+    one = read.to_table(filter=dataset.field("part") == 1)
+    assert read.count_rows() == 9000 and sum(one["number"].to_pylist()) == sum(range(1, 9000, 3))
+
+
+def test_zarr_writes_and_reads_an_array(options):
+    zarr = pytest.importorskip("zarr")
+    url = "nicstripe://127.0.0.1/array.zarr"
+    array = zarr.create_array(url, shape=(100, 100), chunks=(50, 50), dtype="i4", storage_options=options)
+    array[:] = 7
+    array[50:, :] = 1
+    again = zarr.open_array(url, mode="r", storage_options=options)
+    assert int(again[:].sum()) == 100 * 50 * 8
+
+
+def test_a_file_system_is_pickled_and_found_by_its_url(options, server):
+    fs, path = fsspec.url_to_fs("nicstripe://127.0.0.1/dir/file", **options)
+    fs.pipe_file(path, b"0123456789")
+    copy = pickle.loads(pickle.dumps(fs))
+    assert copy == fs and copy.cat_ranges([path] * 2, [0, -3], [2, None]) == [b"01", b"789"]
+    with fsspec.open("nicstripe://127.0.0.1/dir/text", "w", **options) as file:
+        file.write("text")
+    assert fs.cat("dir/*") == {"dir/file": b"0123456789", "dir/text": b"text"}
+    assert fs.find("") == ["dir/file", "dir/text"] and fs.du("dir") == 14
+    read = "import fsspec, pickle, sys; fs = pickle.load(sys.stdin.buffer); print(fs.ls('dir', False))"
+    other = subprocess.run(
+        [sys.executable, "-c", read], input=pickle.dumps(fs), capture_output=True, timeout=60
+    )
+    assert other.stdout == b"['dir/file', 'dir/text']\n", other.stderr
+
+
+def test_a_file_system_connects_again_in_a_forked_child(options):
+    import multiprocessing
+
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
+    fs.pipe_file("file", b"1")
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(fs.cat_file, ["file"] * 4, chunksize=1) == [b"1"] * 4
+
+
+def test_a_part_that_was_not_written_whole_does_not_appear(options):
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
+    with pytest.raises(nicstripe.Error):
+        with fs.open("file", "wb") as file:
+            file.write(b"1")
+            raise nicstripe.Error
+    assert fs.ls("") == []
+    with pytest.raises(NotImplementedError, match="ab"):
+        fs.open("file", "ab")
