@@ -246,13 +246,13 @@ impl Client {
     ///
     /// A written file appears whole, with `close` or at the end of the `with` block; after an exception in
     /// the block it does not. `buffering` is the size of the buffer in bytes, 0 for none.
-    #[pyo3(signature = (name, mode="rb", buffering=-1, *, encoding=None, errors=None, newline=None, **options))]
+    #[pyo3(signature = (name, mode="rb", buffering=None, *, encoding=None, errors=None, newline=None, **options))]
     #[expect(clippy::too_many_arguments, reason = "those of Python's open")]
     fn open<'py>(
         this: &Bound<'py, Self>,
         name: &Bound<'py, PyAny>,
         mode: &str,
-        buffering: i64,
+        buffering: Option<i64>,
         encoding: Option<&str>,
         errors: Option<&str>,
         newline: Option<&str>,
@@ -354,10 +354,10 @@ impl Client {
     }
 
     /// Returns what is in a directory, sorted by name.
-    #[pyo3(signature = (name=RemoteDir::default(), *, digests=false))]
-    fn list(&self, py: Python<'_>, name: RemoteDir, digests: bool) -> PyResult<Vec<Stat>> {
+    #[pyo3(signature = (name=None, *, digests=false))]
+    fn list(&self, py: Python<'_>, name: Option<RemoteDir>, digests: bool) -> PyResult<Vec<Stat>> {
         let entries = self.call(py, |client| {
-            let entries = client.entries(name.0);
+            let entries = client.entries(name.and_then(|name| name.0));
             let entries = if digests {
                 entries.with_digests()
             } else {
@@ -370,16 +370,16 @@ impl Client {
 
     /// Iterates over all that is below a directory, with names relative to it. A directory comes before
     /// what is in it. `after` is a name behind which to begin.
-    #[pyo3(signature = (name=RemoteDir::default(), *, after=None, digests=false))]
+    #[pyo3(signature = (name=None, *, after=None, digests=false))]
     fn walk(
         &self,
         py: Python<'_>,
-        name: RemoteDir,
+        name: Option<RemoteDir>,
         after: Option<RemoteName>,
         digests: bool,
     ) -> PyResult<Entries> {
         let entries = self.call(py, |client| {
-            let mut entries = client.walk(name.0);
+            let mut entries = client.walk(name.and_then(|name| name.0));
             if let Some(RemoteName(after)) = after {
                 entries = entries.after(&after);
             }
@@ -497,7 +497,7 @@ impl Client {
         check: bool,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let words = args.iter().map(|word| Ok(path_bytes(word)?));
+        let words = args.iter().map(path_bytes);
         let words = words.collect::<PyResult<Vec<Vec<u8>>>>()?;
         let stdin = input.map(input_bytes).transpose()?.unwrap_or_default();
         let limit = timeout.map(duration).transpose()?;

@@ -19,7 +19,6 @@ pub(crate) struct LocalPath(pub(crate) PathBuf);
 pub(crate) struct RemoteName(pub(crate) Name);
 
 /// Directory at the daemon: a name, or `None`, `""` or `"."` for its root.
-#[derive(Default)]
 pub(crate) struct RemoteDir(pub(crate) Option<Name>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for LocalPath {

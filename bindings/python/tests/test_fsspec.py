@@ -1,6 +1,5 @@
 """fsspec's own suite, on a directory and in memory, and what programs do through it."""
 
-import pickle
 import posixpath
 
 import pytest
@@ -16,7 +15,8 @@ from nicstripe.fsspec import NicstripeFileSystem  # noqa: E402
 
 class Fixtures(abstract.AbstractFixtures):
     @pytest.fixture(scope="class", params=["directory", "memory"])
-    def fs(self, request, tmp_path_factory):
+    @classmethod
+    def fs(cls, request, tmp_path_factory):
         root = tmp_path_factory.mktemp("root") if request.param == "directory" else None
         with nicstripe.serve(root) as server:
             fs = NicstripeFileSystem(server.host, server.port, home=server.home)

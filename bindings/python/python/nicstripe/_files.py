@@ -157,7 +157,7 @@ def open(client, name, mode, buffering, text, **options):
         raise ValueError("text needs a buffer")
     if not is_text and any(word is not None for word in text):
         raise ValueError("encoding, errors and newline are for text")
-    size = _BUFFER if buffering < 0 else buffering
+    size = _BUFFER if buffering is None or buffering < 0 else buffering
     if kind == "r":
         raw = _Reader(client.open_reader(name, **options), name)
         file = io.BufferedReader(raw, size) if size else raw

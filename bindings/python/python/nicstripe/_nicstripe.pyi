@@ -1,3 +1,4 @@
+import builtins
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -5,24 +6,37 @@ from typing import IO, Any, Literal, Self, TypedDict, Unpack, final
 
 from _typeshed import ReadableBuffer as Buffer
 
+__all__ = [
+    "Client",
+    "Entries",
+    "ObjectReader",
+    "ObjectWriter",
+    "Report",
+    "Server",
+    "Stat",
+    "Transfer",
+    "__version__",
+    "serve",
+]
+
 __version__: str
 
-Name = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-Progress = Callable[[dict[str, Any]], object]
+_Name = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_Progress = Callable[[dict[str, Any]], object]
 
-class Settings(TypedDict, total=False):
+class _Settings(TypedDict, total=False):
     port: int | None
-    home: Name | None
+    home: _Name | None
     links: Sequence[str] | None
     exclude_links: Sequence[str] | None
     streams: int | None
     bandwidth_bps: int | None
     patience: float | None
     family: Literal[4, 6] | None
-    state_dir: Name | None
+    state_dir: _Name | None
     routes: Literal["auto", "always", "never"] | None
 
-class CopyOptions(TypedDict, total=False):
+class _CopyOptions(TypedDict, total=False):
     replace: bool
     force: bool
     restart: bool
@@ -35,7 +49,7 @@ class CopyOptions(TypedDict, total=False):
     parents: bool
     only_if: str | None
 
-class TreeOptions(CopyOptions, total=False):
+class _TreeOptions(_CopyOptions, total=False):
     update: bool
     checksum: bool
     owners: bool
@@ -48,7 +62,7 @@ class TreeOptions(CopyOptions, total=False):
     one_file_system: bool
     entries: bool
     exclude: Sequence[str]
-    files_from: Sequence[Name]
+    files_from: Sequence[_Name]
 
 @final
 class Stat:
@@ -93,7 +107,7 @@ class Transfer:
     def __exit__(self, *raised: object) -> None: ...
     def progress(self) -> dict[str, Any]: ...
     def cancel(self) -> None: ...
-    def finish(self, progress: Progress | None = None) -> Report: ...
+    def finish(self, progress: _Progress | None = None) -> Report: ...
 
 @final
 class Entries:
@@ -118,79 +132,79 @@ class ObjectWriter:
 @final
 class Client:
     host: str
-    def __new__(cls, host: str, **settings: Unpack[Settings]) -> Self: ...
+    def __new__(cls, host: str, **settings: Unpack[_Settings]) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: object) -> None: ...
     def within(self, seconds: float) -> Client: ...
     def interruptible(self) -> tuple[Client, Callable[[], None]]: ...
     def put(
         self,
-        source: Name | Sequence[Name],
-        name: Name | None = None,
+        source: _Name | Sequence[_Name],
+        name: _Name | None = None,
         *,
-        progress: Progress | None = None,
-        **options: Unpack[TreeOptions],
+        progress: _Progress | None = None,
+        **options: Unpack[_TreeOptions],
     ) -> Report: ...
     def get(
         self,
-        name: Name | Sequence[Name] | None,
-        target: Name,
+        name: _Name | Sequence[_Name] | None,
+        target: _Name,
         *,
-        progress: Progress | None = None,
-        **options: Unpack[TreeOptions],
+        progress: _Progress | None = None,
+        **options: Unpack[_TreeOptions],
     ) -> Report: ...
     def start_put(
         self,
-        source: Name | Sequence[Name],
-        name: Name | None = None,
-        **options: Unpack[TreeOptions],
+        source: _Name | Sequence[_Name],
+        name: _Name | None = None,
+        **options: Unpack[_TreeOptions],
     ) -> Transfer: ...
     def start_get(
         self,
-        name: Name | Sequence[Name] | None,
-        target: Name,
-        **options: Unpack[TreeOptions],
+        name: _Name | Sequence[_Name] | None,
+        target: _Name,
+        **options: Unpack[_TreeOptions],
     ) -> Transfer: ...
     def open(
         self,
-        name: Name,
+        name: _Name,
         mode: Literal["rb", "wb", "xb", "r", "w", "x", "rt", "wt", "xt"] = "rb",
-        buffering: int = -1,
+        buffering: int | None = None,
         *,
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
-        **options: Unpack[CopyOptions],
+        **options: Unpack[_CopyOptions],
     ) -> IO[Any]: ...
-    def open_reader(self, name: Name, *, only_if: str | None = None) -> ObjectReader: ...
-    def open_writer(self, name: Name, **options: Unpack[CopyOptions]) -> ObjectWriter: ...
+    def open_reader(self, name: _Name, *, only_if: str | None = None) -> ObjectReader: ...
+    def open_writer(self, name: _Name, **options: Unpack[_CopyOptions]) -> ObjectWriter: ...
     def read(
         self,
-        name: Name,
+        name: _Name,
         start: int = 0,
         stop: int | None = None,
         *,
         only_if: str | None = None,
     ) -> bytes: ...
-    def read_into(self, name: Name, into: Buffer, offset: int = 0) -> int: ...
-    def write(self, name: Name, data: Buffer, **options: Unpack[CopyOptions]) -> Report: ...
-    def list(self, name: Name | None = None, *, digests: bool = False) -> list[Stat]: ...
+    def read_into(self, name: _Name, into: Buffer, offset: int = 0) -> int: ...
+    def write(self, name: _Name, data: Buffer, **options: Unpack[_CopyOptions]) -> Report: ...
+    def list(self, name: _Name | None = None, *, digests: bool = False) -> builtins.list[Stat]: ...
     def walk(
         self,
-        name: Name | None = None,
+        name: _Name | None = None,
         *,
-        after: Name | None = None,
+        after: _Name | None = None,
         digests: bool = False,
     ) -> Entries: ...
-    def stat(self, name: Name) -> Stat: ...
-    def verify(self, name: Name) -> Stat: ...
-    def make_dir(self, name: Name) -> None: ...
-    def remove(self, name: Name, *, only_if: str | None = None) -> None: ...
-    def remove_many(self, names: Sequence[Name]) -> list[tuple[str, OSError]]: ...
+    def stat(self, name: _Name) -> Stat: ...
+    def verify(self, name: _Name) -> Stat: ...
+    def make_dir(self, name: _Name) -> None: ...
+    def remove(self, name: _Name, *, only_if: str | None = None) -> None: ...
+    def remove_many(self, names: Sequence[_Name]) -> builtins.list[tuple[str, OSError]]: ...
     def rename(
         self,
-        old: Name,
-        new: Name,
+        old: _Name,
+        new: _Name,
         *,
         replace: bool = False,
         parents: bool = False,
@@ -198,8 +212,8 @@ class Client:
     ) -> None: ...
     def copy(
         self,
-        source: Name,
-        target: Name,
+        source: _Name,
+        target: _Name,
         *,
         replace: bool = False,
         parents: bool = False,
@@ -207,8 +221,8 @@ class Client:
     ) -> Stat: ...
     def concat(
         self,
-        parts: Sequence[Name],
-        target: Name,
+        parts: Sequence[_Name],
+        target: _Name,
         *,
         replace: bool = False,
         parents: bool = False,
@@ -216,7 +230,7 @@ class Client:
     ) -> Stat: ...
     def exec(
         self,
-        args: Iterable[Name],
+        args: Iterable[_Name],
         *,
         input: str | Buffer | None = None,
         text: bool = False,
@@ -245,7 +259,7 @@ class Server:
     def close(self) -> None: ...
 
 def serve(
-    root: Name | None = None,
+    root: _Name | None = None,
     *,
     port: int = 0,
     read_only: bool = False,

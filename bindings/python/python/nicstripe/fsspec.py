@@ -194,7 +194,7 @@ class NicstripeFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         if mode not in ("rb", "wb", "xb"):
             raise NotImplementedError(f"mode {mode!r}: a file is read, or written as a whole")
-        buffering = -1 if block_size in (None, "default") else int(block_size)
+        buffering = None if block_size in (None, "default") else int(block_size)
         options = {} if mode == "rb" else {"parents": True}
         for cache in ("autocommit", "cache_type", "size"):
             kwargs.pop(cache, None)
