@@ -548,7 +548,7 @@ impl Client {
     /// Closes the session. Running copies are interrupted, and later calls raise `CallerError` with the
     /// word `closed`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(client) = self.client.take(py)? else {
+        let Some(client) = self.client.take_to_close(py)? else {
             return Ok(());
         };
         wait(py, || {

@@ -67,7 +67,7 @@ impl ObjectReader {
 
     /// Ends the fetch of what was not read.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.reader.take(py).map(drop)
+        self.reader.take_to_close(py).map(drop)
     }
 }
 
@@ -104,7 +104,7 @@ impl ObjectWriter {
 
     /// Discards what was written; the name does not change.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.take(py).map(drop)
+        self.0.take_to_close(py).map(drop)
     }
 }
 

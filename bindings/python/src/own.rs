@@ -12,11 +12,17 @@ use crate::{error::raised, wait::wait};
 
 /// Value behind a Python object until it is closed.
 ///
-/// In a process that was forked after its creation, every use raises `Error::Forked`, and it is never
-/// dropped: the threads that would answer, or hold its locks, are in the parent.
+/// In a process that was forked after its creation, every use but closing raises `Error::Forked`, and it
+/// is never dropped: the threads that would answer, or hold its locks, are in the parent.
 pub(crate) struct Own<T> {
     process: u32,
     value: Mutex<Option<T>>,
+}
+
+impl<T> Own<T> {
+    fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
 }
 
 impl<T: Send> Own<T> {
@@ -44,6 +50,14 @@ impl<T: Send> Own<T> {
         self.within(py, |value| Ok(value.take()))
     }
 
+    /// Takes the value out to end it; `None` in a forked process too, which has nothing to end.
+    pub(crate) fn take_to_close(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        match self.is_of_this_process() {
+            true => self.take(py),
+            false => Ok(None),
+        }
+    }
+
     fn within<R: Send>(
         &self,
         py: Python<'_>,
@@ -69,7 +83,7 @@ impl<T: Send> Own<T> {
     }
 
     fn require_process(&self, py: Python<'_>) -> PyResult<()> {
-        match self.process == std::process::id() {
+        match self.is_of_this_process() {
             true => Ok(()),
             false => Err(raised(py, &Error::Forked)),
         }
@@ -89,7 +103,7 @@ impl<T: Send + Clone> Own<T> {
 
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.is_of_this_process() {
             let value = self.value.get_mut();
             mem::forget(
                 value

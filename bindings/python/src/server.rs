@@ -111,7 +111,7 @@ impl Server {
 
     /// Ends the daemon and its threads. Its clients find that it is gone.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(running) = self.running.take(py)? else {
+        let Some(running) = self.running.take_to_close(py)? else {
             return Ok(());
         };
         let ended = py.detach(|| {

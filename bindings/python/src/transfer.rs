@@ -108,7 +108,7 @@ impl Transfer {
 
     #[pyo3(signature = (*_raised))]
     fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.running.take(py).map(drop)
+        self.running.take_to_close(py).map(drop)
     }
 }
 

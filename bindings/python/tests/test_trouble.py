@@ -6,6 +6,8 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -119,15 +121,17 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(client, server
         client.list,
         lambda: client.write("x", b""),
         lambda: client.within(1),
-        client.close,
         lambda: reader.read(3 << 20),
         lambda: writer.raw.write(b"1"),
         lambda: next(transfer),
+        lambda: writer.raw.close(),
+        transfer.finish,
         transfer.cancel,
-        server.close,
     ]
     for call in calls:
         assert in_child(lambda call=call: word_of(call)) == "forked"
+    for close in (client.close, server.close, reader.close, writer.discard):
+        assert in_child(lambda close=close: word_of(close)) == "None"
     # A child may connect by itself.
     again = lambda: nicstripe.Client(server.host, port=server.port, home=server.home).list()  # noqa: E731
     assert "file" in in_child(lambda: word_of(again))
@@ -152,6 +156,27 @@ def test_a_child_that_drops_a_client_in_the_midst_of_work_exits(client):
     finally:
         end.set()
         working.join(60)
+
+
+FORKING = """
+import os, sys, nicstripe
+with nicstripe.Client(sys.argv[1], port=int(sys.argv[2]), home=sys.argv[3]) as client:
+    client.write("file", bytes(3 << 20))
+    file, writer, copy = client.open("file"), client.open("new", "wb"), client.start_get("file", "/dev/null")
+    file.read(1), writer.write(bytes(2 << 20))
+    for child in range(10):
+        if os.fork() == 0:
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+    writer.close()
+    print(client.stat("new").size)
+"""
+
+
+def test_a_child_that_ends_as_a_program_does_leaves_the_parents_session_alone(server):
+    arguments = [sys.executable, "-c", FORKING, server.host, str(server.port), server.home]
+    ran = subprocess.run(arguments, capture_output=True, timeout=60)
+    assert ran.stdout == b"%d\n" % (2 << 20), ran.stderr
 
 
 @pytest.fixture

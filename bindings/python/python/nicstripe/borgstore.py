@@ -10,7 +10,7 @@
 import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import unquote
 
 from borgstore.backends import _base, errors
@@ -20,37 +20,26 @@ from borgstore.utils.nesting import nest
 
 from . import Client, Error
 
-_URL = re.compile(
-    r"nicstripe://(?:\[(?P<v6>[^\[\]@/?#]+)\]|(?P<host>[^\[\]@:/?#]+))"
-    r"(?::(?P<port>\d+))?(?:/(?P<path>[^?#]*))?"
-)
-
-#: Codes of a read whose item was replaced meanwhile.
-_REPLACED = ("precondition", "range", "source_changed")
+_URL = re.compile(r"nicstripe://(?:\[([^][@/?#]+)]|([^][@:/?#]+))(?::(\d+))?(?:/([^?#]*))?")
 
 
 def get_nicstripe_backend(url, **settings):
-    """Returns the backend of ``nicstripe://host[:port]/path``, or None for another URL.
-
-    ``path`` is relative to the directory that the daemon serves.
-    """
-    found = _URL.fullmatch(url)
-    if found is None:
-        return None
-    if found["port"]:
-        settings["port"] = int(found["port"])
-    return Backend(found["v6"] or found["host"], unquote(found["path"] or ""), **settings)
+    """Returns the backend of ``nicstripe://host[:port]/path``, or None for another URL."""
+    if found := _URL.fullmatch(url):
+        v6, host, port, path = found.groups()
+        if port:
+            settings["port"] = int(port)
+        return Backend(v6 or host, unquote(path or ""), **settings)
 
 
 class Backend(_base.BackendBase):
-    """Directory ``path`` at a daemon, as storage of ``borgstore``.
+    """Directory ``path`` below that of a daemon, as storage of ``borgstore``.
 
-    ``client`` is an open ``nicstripe.Client``, which stays open, or a host with settings of
-    ``nicstripe.Client``. A backend with a host connects in ``open``, ``create`` and ``destroy``.
+    ``client`` is a host, with settings of ``nicstripe.Client``, or an open client, which stays open.
 
     The daemon enforces the rights of this machine: with ``read-only`` all writes raise
-    ``PermissionDenied``, with ``append-only`` overwrites, moves and deletions. A full disk or quota at
-    the daemon raises ``QuotaExceeded``; ``quota`` tells no limit.
+    ``PermissionDenied``, with ``append-only`` overwrites, moves and deletions. A full disk there raises
+    ``QuotaExceeded``; ``quota`` returns no limit.
     """
 
     def __init__(self, client, path="", **settings):
@@ -60,16 +49,13 @@ class Backend(_base.BackendBase):
         self._base = path.strip("/")
         self._client = self._session = None
 
-    def __repr__(self):
-        return f"<nicstripe.borgstore.Backend {self._base!r} at {self._source!r}>"
-
     def create(self):
         """Creates the directory and its parents. An empty one may exist."""
         with self._unopened() as (client, _):
             if self._base:
                 client.make_dir(self._base)
             if client.list(self._base):
-                raise errors.BackendAlreadyExists(f"{self!r} is not empty")
+                raise errors.BackendAlreadyExists(f"directory {self._base!r} is not empty")
 
     def destroy(self):
         """Removes the directory with its content, but not the directory that the daemon serves."""
@@ -82,7 +68,7 @@ class Backend(_base.BackendBase):
                     raise error
 
     def open(self):
-        """Connects, and requires that the directory exists."""
+        """Connects. Requires that the directory exists."""
         with self._unopened() as (client, session):
             self._require_dir(client)
             self._client, self._session = client, session.pop_all()
@@ -116,29 +102,25 @@ class Backend(_base.BackendBase):
                 return ItemInfo(name.rpartition("/")[2], False, 0, False)
 
     def load(self, name, *, size=None, offset=0):
-        """Returns at most ``size`` bytes of an item from ``offset`` on, none behind its end.
-
-        A negative offset counts from the end; one before the start means the start.
-        """
+        """Returns a range of an item: less at its end. A negative offset counts from the end."""
         with self._at(name) as (client, path):
-            for tries in range(10):
+            while True:
                 start, etag = offset, None
                 if offset < 0:
                     stat = client.stat(path)
                     start, etag = max(0, stat.size + offset), stat.etag
                 try:
-                    return client.read(path, start, None if size is None else start + size, only_if=etag)
+                    stop = None if size is None else start + size
+                    return client.read(path, start, stop, only_if=etag)
                 except Error as error:
                     if error.code == "range" and not etag:
                         return b""
-                    if tries == 9 or error.code not in _REPLACED:
+                    # Reads again if another client has replaced it meanwhile.
+                    if error.code not in ("precondition", "range", "source_changed"):
                         raise
 
     def store(self, name, value):
-        """Stores bytes or a memoryview, without a copy. The item is durable when this returns.
-
-        Readers find the old content or the new one. An interrupted call changes nothing.
-        """
+        """Stores a value, without a copy of it. It replaces the old one when it is durable."""
         with self._at(name) as (client, path):
             client.write(path, _base.validate_value(value), replace=True, parents=True)
 
@@ -163,21 +145,20 @@ class Backend(_base.BackendBase):
     def defrag(self, sources, *, target=None, algorithm=None, namespace=None, levels=0):
         """Makes one item of ranges of others, and returns its name.
 
-        The daemon concatenates whole items and computes BLAKE3; no data crosses the cables. It does for
-        parts of items and for other algorithms. An interrupted call may leave a file ``*.tmp``.
+        The daemon concatenates whole items and computes ``blake3``; all else crosses the cables.
         """
         sources = validate_sources(sources)
-        if not (target or algorithm == "blake3") or not self._are_whole(sources):
+        wholes = {(name, 0, self.info(name).size) for name in {source[0] for source in sources}}
+        if not (target or algorithm == "blake3") or not wholes.issuperset(sources):
             naming = {"algorithm": algorithm, "namespace": namespace, "levels": levels}
             return super().defrag(sources, target=target, **naming)
-        name = target or "/".join(filter(None, [namespace, secrets.token_hex(16)]))
-        with self._at(name) as (client, path):
-            parts = [self._path(part) for part, _, _ in sources]
+        prefix = namespace.rstrip("/") + "/" if namespace else ""
+        with self._at(target or prefix + secrets.token_hex(16)) as (client, path):
+            parts = [self._path(name) for name, _, _ in sources]
             made = path if target else path + TMP_SUFFIX
             client.concat(parts, made, replace=True, parents=True)
             if target is None:
-                digest = client.verify(made).digest
-                target = nest(name[:-32] + digest, levels)
+                target = nest(prefix + client.verify(made).digest, levels)
                 client.rename(made, self._path(target), replace=True, parents=True)
         return target
 
@@ -197,16 +178,14 @@ class Backend(_base.BackendBase):
         with self._at(name) as (client, path):
             entries = client.list(path)
         for entry in entries:
-            try:
+            with suppress(ValueError):
                 validate_name(entry.name)
-            except ValueError:
-                continue
-            if entry.kind != "other":
-                yield _info(entry)
+                if entry.kind != "other":
+                    yield _info(entry)
 
     @contextmanager
     def _unopened(self):
-        """Gives a client, and what ends its session at the end of the block."""
+        """Gives a client, and the stack that closes it."""
         if self._client is not None:
             raise errors.BackendMustNotBeOpen()
         with _translated(self._base), ExitStack() as session:
@@ -214,6 +193,11 @@ class Backend(_base.BackendBase):
             if not isinstance(client, Client):
                 client = session.enter_context(Client(client, **self._settings))
             yield client, session
+
+    def _opened(self):
+        if self._client is None:
+            raise errors.BackendMustBeOpen()
+        return self._client
 
     @contextmanager
     def _at(self, name):
@@ -223,18 +207,11 @@ class Backend(_base.BackendBase):
         with _translated(name):
             yield client, self._path(name)
 
-    def _opened(self):
-        if self._client is None:
-            raise errors.BackendMustBeOpen()
-        return self._client
-
     def _require_dir(self, client):
         try:
-            if not self._base or client.stat(self._base).is_dir:
-                return
-        except FileNotFoundError:
-            pass
-        raise errors.BackendDoesNotExist(f"{self!r} is not a directory")
+            client.list(self._base)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise errors.BackendDoesNotExist(str(error)) from error
 
     def _path(self, name):
         return f"{self._base}/{name}".strip("/")
@@ -245,10 +222,6 @@ class Backend(_base.BackendBase):
         if len(data) != size:
             raise errors.ReadRangeError(f"{name}: {len(data)} of {size} bytes at offset {offset}")
         return data
-
-    def _are_whole(self, sources):
-        wholes = {(name, 0, self.info(name).size) for name in {source[0] for source in sources}}
-        return wholes.issuperset(sources)
 
 
 def _info(stat):
@@ -262,17 +235,16 @@ def _translated(name):
     try:
         yield
     except Error as error:
-        raise _exception(error, name) from error
+        raise _exception(error, f"{name}: {error}") from error
 
 
-def _exception(error, name):
-    text = f"{name}: {error}"
+def _exception(error, text):
     if isinstance(error, (FileNotFoundError, NotADirectoryError)) or error.code == "not_a_file":
-        return errors.ObjectNotFound(name)
+        return errors.ObjectNotFound(text)
     if isinstance(error, PermissionError):
         return errors.PermissionDenied(text)
-    if error.code == "no_space":
-        return errors.QuotaExceeded(text)
     if isinstance(error, (ConnectionError, TimeoutError)):
         return errors.BackendConnectionError(text)
-    return ValueError(text) if error.word == "name" else errors.BackendError(text)
+    if error.word == "name":
+        return ValueError(text)
+    return (errors.QuotaExceeded if error.code == "no_space" else errors.BackendError)(text)
