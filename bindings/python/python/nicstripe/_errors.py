@@ -85,6 +85,9 @@ _KINDS = {
     "untrusted_peer": (PermissionError, errno.EACCES),
 }
 
+for _class in (Error, IncompleteError, *_ACTORS.values()):
+    _class.__module__ = "nicstripe"
+
 _classes = {}
 
 
@@ -93,9 +96,9 @@ def _class_of(actor, kind):
     if kind is None:
         return base
     if (base, kind) not in _classes:
-        name = kind.__name__
-        body = {"__doc__": f"{base.__doc__} Also a :class:`{name}`.", "__module__": __name__}
-        _classes[base, kind] = type(f"{base.__name__}[{name}]", (base, kind), body)
+        # Shown as the class for who must act.
+        body = {"__doc__": base.__doc__, "__module__": "nicstripe"}
+        _classes[base, kind] = type(base.__name__, (base, kind), body)
     return _classes[base, kind]
 
 
