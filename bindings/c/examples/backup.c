@@ -35,11 +35,14 @@ static void wait_for(nicstripe_transfer *transfer, const char *what)
     const char *name, *why;
     int32_t code;
 
-    while ((code = nicstripe_transfer_wait(transfer, 200, &report, &error)) == NICSTRIPE_TIMED_OUT) {
-        nicstripe_error_free(error);
+    for (;;) {
         check(nicstripe_transfer_progress(transfer, &progress, &error), what);
         printf("%s: %" PRIu64 " of %" PRIu64 " bytes over %" PRIu32 " links\n", what, progress.bytes, progress.size,
                progress.links_up);
+        code = nicstripe_transfer_wait(transfer, 200, &report, &error);
+        if (code != NICSTRIPE_TIMED_OUT)
+            break;
+        nicstripe_error_free(error);
     }
     check(code, what);
     printf("%s: %" PRIu64 " bytes, %" PRIu64 " files, %" PRIu64 " failed, BLAKE3 %s\n", what, report.size, report.files,

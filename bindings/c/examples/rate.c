@@ -1,5 +1,5 @@
 /*
- * Rates of the C interface in MB/s, beside `integrations/object_store/examples/rate.rs`.
+ * Rates of the C interface in MB/s, to compare with `integrations/object_store/examples/rate.rs`.
  *
  *     cc -std=c11 -O2 -o rate rate.c $(pkg-config --cflags --libs nicstripe)
  *     rate HOST PORT FILE [RUNS]

@@ -186,7 +186,7 @@ typedef enum nicstripe_code {
    */
   NICSTRIPE_HOME = -5,
   /**
-   * The writer was finished, or the handle had a panic.
+   * The writer or transfer has ended, by a call before: it was finished, or that call failed.
    */
   NICSTRIPE_FINISHED = -6,
 } nicstripe_code;
@@ -735,7 +735,7 @@ int32_t nicstripe_client_clone(const struct nicstripe_client *client,
 
 /**
  * Ends the running calls of this client, and of the values that it made, with NICSTRIPE_CANCELLED;
- * so end all later ones. Clones go on. Does not block, and may be called by any thread, but not by
+ * so end all later ones. Clones are not affected. Does not block, and may be called by any thread, but not by
  * a signal handler.
  */
 int32_t nicstripe_client_interrupt(const struct nicstripe_client *client, nicstripe_error** error);
@@ -1037,7 +1037,8 @@ int32_t nicstripe_create(const struct nicstripe_client *client,
                          nicstripe_error** error);
 
 /**
- * Appends all `len` bytes. After an error the file cannot be completed.
+ * Appends all `len` bytes. After an error the file cannot be completed: later calls return
+ * NICSTRIPE_FINISHED.
  */
 int32_t nicstripe_writer_write(const struct nicstripe_writer *writer,
                                const void* bytes,

@@ -94,7 +94,7 @@ pub extern "C" fn nicstripe_client_clone(
 }
 
 /// Ends the running calls of this client, and of the values that it made, with NICSTRIPE_CANCELLED;
-/// so end all later ones. Clones go on. Does not block, and may be called by any thread, but not by
+/// so end all later ones. Clones are not affected. Does not block, and may be called by any thread, but not by
 /// a signal handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_client_interrupt(

@@ -87,7 +87,7 @@ pub enum nicstripe_code {
     NICSTRIPE_ARGUMENT = -4,
     /// The files of this machine's key or of its peers cannot be read.
     NICSTRIPE_HOME = -5,
-    /// The writer was finished, or the handle had a panic.
+    /// The writer or transfer has ended, by a call before: it was finished, or that call failed.
     NICSTRIPE_FINISHED = -6,
 }
 
@@ -187,7 +187,7 @@ impl Failure {
     }
 
     pub(crate) fn ended() -> Self {
-        let text = "the handle was finished, or a call with it panicked".to_owned();
+        let text = "the handle was finished, or a call with it failed".to_owned();
         Self::Own(nicstripe_code::NICSTRIPE_FINISHED, text)
     }
 
@@ -283,7 +283,7 @@ pub(crate) fn call(error: ErrorOut<'_>, run: impl FnOnce() -> Result<(), Failure
 
 /// Runs a call that cannot fail, such as the release of a handle.
 pub(crate) fn quietly(run: impl FnOnce()) {
-    // The hook has printed the panic, and nobody can be told.
+    // The panic hook has printed it; a release has no way to report.
     let _ = catch_unwind(AssertUnwindSafe(run));
 }
 

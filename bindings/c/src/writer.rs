@@ -6,7 +6,7 @@ use library::blocking::ObjectWriter;
 
 use crate::{
     client::{checked, nicstripe_client},
-    error::{call, quietly, required},
+    error::{Failure, call, quietly, required},
     handle::Exclusive,
     metadata::nicstripe_report,
     raw::{Bytes, CopyOptionsIn, ErrorOut, Text},
@@ -35,7 +35,8 @@ pub extern "C" fn nicstripe_create(
     })
 }
 
-/// Appends all `len` bytes. After an error the file cannot be completed.
+/// Appends all `len` bytes. After an error the file cannot be completed: later calls return
+/// NICSTRIPE_FINISHED.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_writer_write(
     writer: Option<&nicstripe_writer>,
@@ -46,7 +47,13 @@ pub extern "C" fn nicstripe_writer_write(
     call(error, || {
         let bytes = bytes.all(len, "bytes")?;
         let writer = required(writer, "writer")?;
-        writer.0.with(|writer| Ok(writer.write_all(bytes)?))
+        let mut writer = writer.0.lock()?;
+        let written = writer.as_mut().ok_or_else(Failure::ended)?.write_all(bytes);
+        if written.is_err() {
+            // Nobody knows how many of the bytes were taken.
+            *writer = None;
+        }
+        Ok(written?)
     })
 }
 
