@@ -76,10 +76,9 @@ impl Served {
             .root(self.root())
             .executor(Arc::new(Cat))
             .listeners(vec![listener]);
-        let running = self.runtime.block_on(async {
-            let bound = builder.bind().await.unwrap();
-            tokio::spawn(async move { bound.run(CancellationToken::new()).await.unwrap() })
-        });
+        let bound = self.runtime.block_on(builder.bind()).unwrap();
+        let run = bound.run(CancellationToken::new());
+        let running = self.runtime.spawn(async move { run.await.unwrap() });
         self.running = Some(running);
     }
 
