@@ -1,10 +1,10 @@
 /*
  * nicstripe: copies, and objects at a daemon, over every cable that leads there.
  *
- * Results. A function returns 0 (NICSTRIPE_OK) or the nicstripe_code of its error. Its last argument is
- * where it leaves the error, to be freed with nicstripe_error_free, or NULL on success; it may be NULL.
- * A function that fails leaves NULL where it would leave a handle. No function aborts or throws; a
- * panic in the library is NICSTRIPE_PANIC.
+ * Results. A function returns 0 (NICSTRIPE_OK) or the nicstripe_code of its error. It stores the
+ * error through its last argument, and NULL on success; free it with nicstripe_error_free. The argument may be
+ * NULL. A function that fails stores NULL in place of a handle. No function aborts or throws: a panic in the
+ * library becomes NICSTRIPE_PANIC.
  *
  * Ownership. Each handle is freed by the function that its type names, once, after the last call with
  * it. Texts and entries belong to the handle or struct that they come from. Arguments belong to the
@@ -122,7 +122,7 @@ typedef enum nicstripe_code {
    */
   NICSTRIPE_FULL = 19,
   /**
-   * The request failed at the daemon; `fail` tells why.
+   * The request failed at the daemon, for the reason in `fail`.
    */
   NICSTRIPE_PEER = 20,
   /**
@@ -138,7 +138,7 @@ typedef enum nicstripe_code {
    */
   NICSTRIPE_LISTEN = 23,
   /**
-   * A local file failed; `fail` tells why.
+   * An operation on a local file failed, for the reason in `fail`.
    */
   NICSTRIPE_FILE = 24,
   /**
@@ -501,7 +501,7 @@ typedef struct nicstripe_output {
 } nicstripe_output;
 
 /**
- * Link of a session. The list owns the texts, none of which is NULL.
+ * Link of a session. The list owns the texts, which are never NULL.
  */
 typedef struct nicstripe_link {
   /**
@@ -713,7 +713,7 @@ extern "C" {
 const char *nicstripe_version(void);
 
 /**
- * Connects to a daemon, and leaves a client in `client`.
+ * Connects to a daemon, and stores a client in `client`.
  *
  * `host` is a name or an address, UTF-8. `options` may be NULL. Waits until the daemon has answered
  * and has capacity; see `patience_ms`.
@@ -724,7 +724,7 @@ int32_t nicstripe_connect(const char* host,
                           nicstripe_error** error);
 
 /**
- * Leaves another client of the same session in `clone`, to be freed by itself. Each of its calls
+ * Stores another client of the same session in `clone`, to be freed by itself. Each of its calls
  * ends with NICSTRIPE_TIMED_OUT after `timeout_ms`, or never by itself if that is 0. It is
  * interrupted by itself, too.
  */
@@ -742,8 +742,8 @@ int32_t nicstripe_client_interrupt(const struct nicstripe_client *client, nicstr
 
 /**
  * Closes the session. Later calls of this client, its clones and their values end with
- * NICSTRIPE_CLOSED. Running transfers are interrupted and can be resumed. Waits a few seconds at
- * most.
+ * NICSTRIPE_CLOSED. Running transfers are interrupted and can be resumed. Waits at most
+ * 10 s.
  */
 int32_t nicstripe_close(const struct nicstripe_client *client, nicstripe_error** error);
 
@@ -775,7 +775,7 @@ int32_t nicstripe_rename(const struct nicstripe_client *client,
 
 /**
  * Copies a file at the daemon; no data crosses the links. `options` is as for nicstripe_rename.
- * Leaves the metadata of the copy in `metadata`, which may be NULL.
+ * Stores the metadata of the copy in `metadata`, which may be NULL.
  */
 int32_t nicstripe_copy(const struct nicstripe_client *client,
                        const char* from,
@@ -785,7 +785,7 @@ int32_t nicstripe_copy(const struct nicstripe_client *client,
                        nicstripe_error** error);
 
 /**
- * Leaves the metadata of a file or directory in `metadata`.
+ * Stores the metadata of a file or directory in `metadata`.
  */
 int32_t nicstripe_stat(const struct nicstripe_client *client,
                        const char* name,
@@ -794,7 +794,7 @@ int32_t nicstripe_stat(const struct nicstripe_client *client,
 
 /**
  * Reads a file at the daemon, compares its hash with the one that the daemon kept when it received
- * the file, and leaves its metadata in `metadata`, which may be NULL. NICSTRIPE_DAMAGED if they
+ * the file, and stores its metadata in `metadata`, which may be NULL. NICSTRIPE_DAMAGED if they
  * differ. No data crosses the links.
  */
 int32_t nicstripe_verify(const struct nicstripe_client *client,
@@ -803,7 +803,7 @@ int32_t nicstripe_verify(const struct nicstripe_client *client,
                          nicstripe_error** error);
 
 /**
- * Begins the listing of a directory, and leaves it in `entries`. `dir` may be NULL, for the root.
+ * Begins the listing of a directory, and stores it in `entries`. `dir` may be NULL, for the root.
  * Names come in the order of their bytes.
  */
 int32_t nicstripe_list(const struct nicstripe_client *client,
@@ -822,7 +822,7 @@ int32_t nicstripe_walk(const struct nicstripe_client *client,
                        nicstripe_error** error);
 
 /**
- * Leaves the next entry in `entry`, or a NULL name at the end. A listing ends after an error.
+ * Stores the next entry in `entry`, or a NULL name at the end. A listing ends after an error.
  */
 int32_t nicstripe_entries_next(const struct nicstripe_entries *entries,
                                struct nicstripe_entry *entry,
@@ -839,7 +839,7 @@ void nicstripe_entries_free(struct nicstripe_entries *entries);
 void nicstripe_error_free(struct nicstripe_error *error);
 
 /**
- * Runs a command at the daemon to its end with its whole input, and leaves its result in `output`.
+ * Runs a command at the daemon to its end with its whole input, and stores its result in `output`.
  * The daemon must permit the command to this client.
  *
  * `words` are the program and its arguments, `count` of them; no shell interprets them. `input` is
@@ -860,7 +860,7 @@ int32_t nicstripe_exec(const struct nicstripe_client *client,
 void nicstripe_output_free(struct nicstripe_output *output);
 
 /**
- * Leaves the links of the session in `links`, and their number in `count`, which may be NULL. Waits
+ * Stores the links of the session in `links`, and their number in `count`, which may be NULL. Waits
  * at most 2 s for links that are still connecting.
  */
 int32_t nicstripe_links(const struct nicstripe_client *client,
@@ -869,7 +869,7 @@ int32_t nicstripe_links(const struct nicstripe_client *client,
                         nicstripe_error** error);
 
 /**
- * Leaves a link in `link`; `index` is less than the count.
+ * Stores a link in `link`; `index` is less than the count.
  */
 int32_t nicstripe_links_at(const struct nicstripe_link_list *links,
                            size_t index,
@@ -882,7 +882,7 @@ int32_t nicstripe_links_at(const struct nicstripe_link_list *links,
 void nicstripe_links_free(struct nicstripe_link_list *links);
 
 /**
- * Reads at most `len` bytes of a file from `offset` on into `buffer`, and leaves in `read` how many
+ * Reads at most `len` bytes of a file from `offset` on into `buffer`, and stores in `read` how many
  * there were: less than `len` only at the end of the file. Each call opens the file, so that two may
  * read different contents; nicstripe_open reads one. NICSTRIPE_FAIL_RANGE if `offset` is past the
  * end.
@@ -908,7 +908,7 @@ int32_t nicstripe_write(const struct nicstripe_client *client,
                         nicstripe_error** error);
 
 /**
- * Opens a file, and leaves a reader in `reader`.
+ * Opens a file, and stores a reader in `reader`.
  */
 int32_t nicstripe_open(const struct nicstripe_client *client,
                        const char* name,
@@ -916,14 +916,14 @@ int32_t nicstripe_open(const struct nicstripe_client *client,
                        nicstripe_error** error);
 
 /**
- * Leaves the metadata of the open file in `metadata`. Its size is the one at the time of opening.
+ * Stores the metadata of the open file in `metadata`. Its size is the one at the time of opening.
  */
 int32_t nicstripe_reader_stat(const struct nicstripe_reader *reader,
                               struct nicstripe_metadata *metadata,
                               nicstripe_error** error);
 
 /**
- * Reads at most `len` bytes from `offset` on into `buffer`, like pread(2), and leaves in `read` how
+ * Reads at most `len` bytes from `offset` on into `buffer`, like pread(2), and stores in `read` how
  * many there were: less than `len` only at the end of the file, 0 past it. After an error, `read`
  * is the number of bytes that arrived before it. Ascending reads without gaps are fastest.
  */
@@ -940,7 +940,7 @@ int32_t nicstripe_reader_read_at(const struct nicstripe_reader *reader,
 void nicstripe_reader_close(struct nicstripe_reader *reader);
 
 /**
- * Sends a file, and leaves the transfer in `transfer`. `name` may be NULL, for the file's own name;
+ * Sends a file, and stores the transfer in `transfer`. `name` may be NULL, for the file's own name;
  * `options` may be NULL. Repeating the call after an interruption resumes.
  */
 int32_t nicstripe_put(const struct nicstripe_client *client,
@@ -951,7 +951,7 @@ int32_t nicstripe_put(const struct nicstripe_client *client,
                       nicstripe_error** error);
 
 /**
- * Fetches a file to a path on this machine, and leaves the transfer in `transfer`. `options` may be
+ * Fetches a file to a path on this machine, and stores the transfer in `transfer`. `options` may be
  * NULL.
  */
 int32_t nicstripe_get(const struct nicstripe_client *client,
@@ -963,7 +963,7 @@ int32_t nicstripe_get(const struct nicstripe_client *client,
 
 /**
  * Sends `count` files and trees into the directory `name`, or into the root if that is NULL, and
- * leaves the transfer in `transfer`. Of a source that ends in a slash, only the content is copied.
+ * stores the transfer in `transfer`. Of a source that ends in a slash, only the content is copied.
  */
 int32_t nicstripe_put_tree(const struct nicstripe_client *client,
                            const char *const* sources,
@@ -974,7 +974,7 @@ int32_t nicstripe_put_tree(const struct nicstripe_client *client,
                            nicstripe_error** error);
 
 /**
- * Fetches `count` files and trees into the directory `target`, and leaves the transfer in
+ * Fetches `count` files and trees into the directory `target`, and stores the transfer in
  * `transfer`. Of a name that ends in a slash, only the content is copied; "/" is the root's.
  */
 int32_t nicstripe_get_tree(const struct nicstripe_client *client,
@@ -986,7 +986,7 @@ int32_t nicstripe_get_tree(const struct nicstripe_client *client,
                            nicstripe_error** error);
 
 /**
- * Leaves the progress in `progress`, at most 0.2 s old while the transfer runs. Does not wait.
+ * Stores the progress in `progress`, at most 0.2 s old while the transfer runs. Does not wait.
  */
 int32_t nicstripe_transfer_progress(const struct nicstripe_transfer *transfer,
                                     struct nicstripe_progress *progress,
@@ -1004,7 +1004,7 @@ int32_t nicstripe_transfer_wait(const struct nicstripe_transfer *transfer,
                                 nicstripe_error** error);
 
 /**
- * Leaves name and message of an entry of a tree that failed; `index` counts from 0, and name and text
+ * Stores name and message of an entry of a tree that failed; `index` counts from 0, and name and text
  * become NULL if there is no such failure. Of the failures in the report, the first 1000 are kept.
  * The transfer owns the texts, which are UTF-8 and escaped. Call after the transfer has ended.
  */
@@ -1027,7 +1027,7 @@ int32_t nicstripe_transfer_cancel(const struct nicstripe_transfer *transfer, nic
 void nicstripe_transfer_free(struct nicstripe_transfer *transfer);
 
 /**
- * Begins a file whose length need not be known, and leaves a writer in `writer`. `options` may be
+ * Begins a file whose length need not be known, and stores a writer in `writer`. `options` may be
  * NULL. Does not wait for the daemon, so that a later call reports that the name exists.
  */
 int32_t nicstripe_create(const struct nicstripe_client *client,

@@ -15,24 +15,32 @@ use crate::{
 /// last call with it.
 pub struct nicstripe_client {
     process: Process,
-    client: Client,
+    /// Client without limits, for clones and transfers.
+    unlimited: Client,
+    /// Client whose calls end in time or by `interrupt`.
+    limited: Client,
     pub(crate) most: Option<Duration>,
     pub(crate) interrupt: CancellationToken,
 }
 
 impl nicstripe_client {
-    fn new(client: &Client, most: Option<Duration>) -> Self {
+    fn new(unlimited: Client, timeout_ms: u64) -> Self {
+        let most = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
         let interrupt = CancellationToken::new();
-        let client = client.interrupted_by(interrupt.clone());
+        let limited = unlimited.interrupted_by(interrupt.clone());
         Self {
             process: Process::current(),
-            client: match most {
-                Some(most) => client.within(most),
-                None => client,
-            },
+            limited: most.map_or(limited.clone(), |most| limited.within(most)),
+            unlimited,
             most,
             interrupt,
         }
+    }
+
+    /// Returns the client for transfers, whose waits have limits of their own.
+    pub(crate) fn unlimited(&self) -> Result<&Client, Failure> {
+        self.process.check()?;
+        Ok(&self.unlimited)
     }
 }
 
@@ -40,7 +48,7 @@ impl nicstripe_client {
 pub(crate) fn checked(client: Option<&nicstripe_client>) -> Result<&Client, Failure> {
     let client = required(client, "client")?;
     client.process.check()?;
-    Ok(&client.client)
+    Ok(&client.limited)
 }
 
 /// Returns the version of the library, such as "0.1.0". Static text.
@@ -49,7 +57,7 @@ pub extern "C" fn nicstripe_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Connects to a daemon, and leaves a client in `client`.
+/// Connects to a daemon, and stores a client in `client`.
 ///
 /// `host` is a name or an address, UTF-8. `options` may be NULL. Waits until the daemon has answered
 /// and has capacity; see `patience_ms`.
@@ -64,13 +72,13 @@ pub extern "C" fn nicstripe_connect(
         let into = required(client, "client")?.write(None);
         let (host, options) = (host.utf8("host")?, options.read()?);
         let connected = Client::connect(options.builder()?, host)?;
-        let most = (options.timeout_ms > 0).then(|| Duration::from_millis(options.timeout_ms));
-        *into = Some(Box::new(nicstripe_client::new(&connected, most)));
+        let client = nicstripe_client::new(connected, options.timeout_ms);
+        *into = Some(Box::new(client));
         Ok(())
     })
 }
 
-/// Leaves another client of the same session in `clone`, to be freed by itself. Each of its calls
+/// Stores another client of the same session in `clone`, to be freed by itself. Each of its calls
 /// ends with NICSTRIPE_TIMED_OUT after `timeout_ms`, or never by itself if that is 0. It is
 /// interrupted by itself, too.
 #[unsafe(no_mangle)]
@@ -82,13 +90,9 @@ pub extern "C" fn nicstripe_client_clone(
 ) -> i32 {
     call(error, || {
         let into = required(clone, "clone")?.write(None);
-        let client = checked(client)?;
-        let most = match timeout_ms {
-            // `within` cannot remove a limit.
-            0 => Duration::MAX,
-            most => Duration::from_millis(most),
-        };
-        *into = Some(Box::new(nicstripe_client::new(client, Some(most))));
+        let client = required(client, "client")?.unlimited()?;
+        let clone = nicstripe_client::new(client.clone(), timeout_ms);
+        *into = Some(Box::new(clone));
         Ok(())
     })
 }
@@ -109,8 +113,8 @@ pub extern "C" fn nicstripe_client_interrupt(
 }
 
 /// Closes the session. Later calls of this client, its clones and their values end with
-/// NICSTRIPE_CLOSED. Running transfers are interrupted and can be resumed. Waits a few seconds at
-/// most.
+/// NICSTRIPE_CLOSED. Running transfers are interrupted and can be resumed. Waits at most
+/// 10 s.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_close(client: Option<&nicstripe_client>, error: ErrorOut<'_>) -> i32 {
     call(error, || {
@@ -168,7 +172,7 @@ pub extern "C" fn nicstripe_rename(
 }
 
 /// Copies a file at the daemon; no data crosses the links. `options` is as for nicstripe_rename.
-/// Leaves the metadata of the copy in `metadata`, which may be NULL.
+/// Stores the metadata of the copy in `metadata`, which may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_copy(
     client: Option<&nicstripe_client>,
@@ -186,7 +190,7 @@ pub extern "C" fn nicstripe_copy(
     })
 }
 
-/// Leaves the metadata of a file or directory in `metadata`.
+/// Stores the metadata of a file or directory in `metadata`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_stat(
     client: Option<&nicstripe_client>,
@@ -203,7 +207,7 @@ pub extern "C" fn nicstripe_stat(
 }
 
 /// Reads a file at the daemon, compares its hash with the one that the daemon kept when it received
-/// the file, and leaves its metadata in `metadata`, which may be NULL. NICSTRIPE_DAMAGED if they
+/// the file, and stores its metadata in `metadata`, which may be NULL. NICSTRIPE_DAMAGED if they
 /// differ. No data crosses the links.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_verify(

@@ -31,7 +31,7 @@ pub struct nicstripe_entry {
     pub metadata: nicstripe_metadata,
 }
 
-/// Begins the listing of a directory, and leaves it in `entries`. `dir` may be NULL, for the root.
+/// Begins the listing of a directory, and stores it in `entries`. `dir` may be NULL, for the root.
 /// Names come in the order of their bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_list(
@@ -83,7 +83,7 @@ fn begin(
     Ok(())
 }
 
-/// Leaves the next entry in `entry`, or a NULL name at the end. A listing ends after an error.
+/// Stores the next entry in `entry`, or a NULL name at the end. A listing ends after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_entries_next(
     entries: Option<&nicstripe_entries>,

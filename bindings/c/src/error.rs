@@ -55,7 +55,7 @@ pub enum nicstripe_code {
     NICSTRIPE_REFUSED = 18,
     /// The daemon has reached its session limit.
     NICSTRIPE_FULL = 19,
-    /// The request failed at the daemon; `fail` tells why.
+    /// The request failed at the daemon, for the reason in `fail`.
     NICSTRIPE_PEER = 20,
     /// The call was interrupted, or the transfer cancelled.
     NICSTRIPE_CANCELLED = 21,
@@ -63,7 +63,7 @@ pub enum nicstripe_code {
     NICSTRIPE_TARGET = 22,
     /// The daemon could not listen.
     NICSTRIPE_LISTEN = 23,
-    /// A local file failed; `fail` tells why.
+    /// An operation on a local file failed, for the reason in `fail`.
     NICSTRIPE_FILE = 24,
     /// A name is not valid: absolute, with `..`, empty or too long.
     NICSTRIPE_NAME = 25,

@@ -23,7 +23,7 @@ pub struct nicstripe_output {
     pub err: OwnedBytes,
 }
 
-/// Runs a command at the daemon to its end with its whole input, and leaves its result in `output`.
+/// Runs a command at the daemon to its end with its whole input, and stores its result in `output`.
 /// The daemon must permit the command to this client.
 ///
 /// `words` are the program and its arguments, `count` of them; no shell interprets them. `input` is

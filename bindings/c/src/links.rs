@@ -24,7 +24,7 @@ struct Shown {
     streams: u32,
 }
 
-/// Link of a session. The list owns the texts, none of which is NULL.
+/// Link of a session. The list owns the texts, which are never NULL.
 #[repr(C)]
 pub struct nicstripe_link {
     /// Name of the local interface.
@@ -62,7 +62,7 @@ impl Shown {
     }
 }
 
-/// Leaves the links of the session in `links`, and their number in `count`, which may be NULL. Waits
+/// Stores the links of the session in `links`, and their number in `count`, which may be NULL. Waits
 /// at most 2 s for links that are still connecting.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_links(
@@ -81,7 +81,7 @@ pub extern "C" fn nicstripe_links(
     })
 }
 
-/// Leaves a link in `link`; `index` is less than the count.
+/// Stores a link in `link`; `index` is less than the count.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_links_at(
     links: Option<&nicstripe_link_list>,

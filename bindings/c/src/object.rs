@@ -9,7 +9,7 @@ use crate::{
     raw::{Buffer, Bytes, CopyOptionsIn, ErrorOut, Text},
 };
 
-/// Reads at most `len` bytes of a file from `offset` on into `buffer`, and leaves in `read` how many
+/// Reads at most `len` bytes of a file from `offset` on into `buffer`, and stores in `read` how many
 /// there were: less than `len` only at the end of the file. Each call opens the file, so that two may
 /// read different contents; nicstripe_open reads one. NICSTRIPE_FAIL_RANGE if `offset` is past the
 /// end.

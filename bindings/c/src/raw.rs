@@ -1,7 +1,7 @@
 //! Pointers from C as references and slices. All unsafe code of the crate is here.
 //!
 //! Only C makes the pointers in these types, so their contract is that of the header: a pointer is
-//! NULL or valid for the call, and nobody writes to what it points to meanwhile. References to
+//! NULL or valid for the call, and no thread writes to its target during the call. References to
 //! handles and outputs need no code, because `Option<&T>` and `Option<Box<T>>` have the layout of a
 //! pointer that may be NULL.
 
@@ -96,8 +96,8 @@ impl Buffer {
         check(self.0, len, argument)?;
         Ok(match len {
             0 => &mut [],
-            // SAFETY: the header requires `len` writable bytes that nobody else uses meanwhile. They
-            // may be uninitialised; nothing reads them before it has written them.
+            // SAFETY: the header requires `len` writable bytes that no other thread uses. They may be
+            // uninitialised: the library only writes to them.
             len => unsafe { std::slice::from_raw_parts_mut(self.0.cast(), len) },
         })
     }
@@ -164,7 +164,7 @@ impl ConnectOptionsIn {
 ///
 /// # Safety
 ///
-/// `from` is NULL, or points to a struct of as many bytes as its first field, a `usize`, tells. Each
+/// `from` is NULL, or points to a struct whose first field, a `usize`, is its size in bytes. Each
 /// field of `T` may have any bits.
 unsafe fn read_sized<T>(from: *const T, mut into: T) -> Result<T, Failure> {
     if from.is_null() {

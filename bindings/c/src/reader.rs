@@ -19,7 +19,7 @@ use crate::{
 /// One thread may be in a call with it at a time.
 pub struct nicstripe_reader(Exclusive<ObjectReader>);
 
-/// Opens a file, and leaves a reader in `reader`.
+/// Opens a file, and stores a reader in `reader`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_open(
     client: Option<&nicstripe_client>,
@@ -35,7 +35,7 @@ pub extern "C" fn nicstripe_open(
     })
 }
 
-/// Leaves the metadata of the open file in `metadata`. Its size is the one at the time of opening.
+/// Stores the metadata of the open file in `metadata`. Its size is the one at the time of opening.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_reader_stat(
     reader: Option<&nicstripe_reader>,
@@ -51,7 +51,7 @@ pub extern "C" fn nicstripe_reader_stat(
     })
 }
 
-/// Reads at most `len` bytes from `offset` on into `buffer`, like pread(2), and leaves in `read` how
+/// Reads at most `len` bytes from `offset` on into `buffer`, like pread(2), and stores in `read` how
 /// many there were: less than `len` only at the end of the file, 0 past it. After an error, `read`
 /// is the number of bytes that arrived before it. Ascending reads without gaps are fastest.
 #[unsafe(no_mangle)]

@@ -13,7 +13,7 @@ use library::{
 };
 
 use crate::{
-    client::{checked, nicstripe_client},
+    client::nicstripe_client,
     error::{Failure, call, quietly, required},
     handle::Exclusive,
     metadata::nicstripe_report,
@@ -58,7 +58,7 @@ pub struct nicstripe_progress {
     pub is_open: bool,
 }
 
-/// Sends a file, and leaves the transfer in `transfer`. `name` may be NULL, for the file's own name;
+/// Sends a file, and stores the transfer in `transfer`. `name` may be NULL, for the file's own name;
 /// `options` may be NULL. Repeating the call after an interruption resumes.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_put(
@@ -76,7 +76,7 @@ pub extern "C" fn nicstripe_put(
     })
 }
 
-/// Fetches a file to a path on this machine, and leaves the transfer in `transfer`. `options` may be
+/// Fetches a file to a path on this machine, and stores the transfer in `transfer`. `options` may be
 /// NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_get(
@@ -95,7 +95,7 @@ pub extern "C" fn nicstripe_get(
 }
 
 /// Sends `count` files and trees into the directory `name`, or into the root if that is NULL, and
-/// leaves the transfer in `transfer`. Of a source that ends in a slash, only the content is copied.
+/// stores the transfer in `transfer`. Of a source that ends in a slash, only the content is copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_put_tree(
     client: Option<&nicstripe_client>,
@@ -116,7 +116,7 @@ pub extern "C" fn nicstripe_put_tree(
     })
 }
 
-/// Fetches `count` files and trees into the directory `target`, and leaves the transfer in
+/// Fetches `count` files and trees into the directory `target`, and stores the transfer in
 /// `transfer`. Of a name that ends in a slash, only the content is copied; "/" is the root's.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_get_tree(
@@ -153,8 +153,8 @@ fn begin(
     start: impl FnOnce(&Client) -> Transfer,
 ) -> Result<(), Failure> {
     let into = required(transfer, "transfer")?.write(None);
-    let started = start(checked(client)?);
     let client = required(client, "client")?;
+    let started = start(client.unlimited()?);
     *into = Some(Box::new(nicstripe_transfer {
         cancel: started.cancel_token(),
         progress: Mutex::new(started.progress()),
@@ -165,7 +165,7 @@ fn begin(
     Ok(())
 }
 
-/// Leaves the progress in `progress`, at most 0.2 s old while the transfer runs. Does not wait.
+/// Stores the progress in `progress`, at most 0.2 s old while the transfer runs. Does not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_transfer_progress(
     transfer: Option<&nicstripe_transfer>,
@@ -220,7 +220,7 @@ pub extern "C" fn nicstripe_transfer_wait(
     })
 }
 
-/// Leaves name and message of an entry of a tree that failed; `index` counts from 0, and name and text
+/// Stores name and message of an entry of a tree that failed; `index` counts from 0, and name and text
 /// become NULL if there is no such failure. Of the failures in the report, the first 1000 are kept.
 /// The transfer owns the texts, which are UTF-8 and escaped. Call after the transfer has ended.
 #[unsafe(no_mangle)]

@@ -16,7 +16,7 @@ use crate::{
 /// in a call with it at a time.
 pub struct nicstripe_writer(Exclusive<ObjectWriter>);
 
-/// Begins a file whose length need not be known, and leaves a writer in `writer`. `options` may be
+/// Begins a file whose length need not be known, and stores a writer in `writer`. `options` may be
 /// NULL. Does not wait for the daemon, so that a later call reports that the name exists.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_create(

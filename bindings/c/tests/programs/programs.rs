@@ -227,12 +227,18 @@ fn installed() -> &'static Path {
         cargo
             .args(["build", "--locked", "--lib", "--tests", "--target-dir"])
             .arg(target)
+            .args((!cfg!(debug_assertions)).then_some("--release"))
             .current_dir(ROOT);
         output(&mut cargo);
         let mut install = Command::new(Path::new(ROOT).join("install"));
+        let profile = if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        };
         install
             .env("PREFIX", &prefix)
-            .env("BUILT", target.join("debug"));
+            .env("BUILT", target.join(profile));
         output(&mut install);
         prefix
     })
