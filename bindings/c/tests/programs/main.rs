@@ -47,6 +47,11 @@ const TESTS: &[Test] = &[
         programs::a_go_program_backs_up,
     ),
     (
+        "the_program_of_the_readme_compiles",
+        &["cc", "pkg-config"],
+        programs::the_program_of_the_readme_compiles,
+    ),
+    (
         "rates_are_measured",
         &["cc", "pkg-config"],
         programs::rates_are_measured,

@@ -88,6 +88,15 @@ pub(crate) fn a_go_program_backs_up() {
     backs_up(&program, &[]);
 }
 
+pub(crate) fn the_program_of_the_readme_compiles() {
+    let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    let (_, program) = readme.split_once("```c\n").unwrap();
+    let (program, _) = program.split_once("```").unwrap();
+    let source = installed().join("readme.c");
+    fs::write(&source, program).unwrap();
+    compiled(source.to_str().unwrap(), &[], &shared());
+}
+
 pub(crate) fn rates_are_measured() {
     let program = compiled("examples/rate.c", &[], &shared());
     let (served, file, _) = with_files();
