@@ -23,3 +23,14 @@ pub mod raw;
 pub mod reader;
 pub mod transfer;
 pub mod writer;
+
+/// C passes handles to any thread, so that each must allow it.
+const _: () = {
+    const fn for_threads<T: Send + Sync>() {}
+    for_threads::<client::nicstripe_client>();
+    for_threads::<entries::nicstripe_entries>();
+    for_threads::<links::nicstripe_link_list>();
+    for_threads::<reader::nicstripe_reader>();
+    for_threads::<transfer::nicstripe_transfer>();
+    for_threads::<writer::nicstripe_writer>();
+};
