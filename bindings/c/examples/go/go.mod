@@ -1,0 +1,3 @@
+module nicstripe.example/backup
+
+go 1.21
