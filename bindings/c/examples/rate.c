@@ -1,22 +1,24 @@
 /*
- * Rates of the C interface in MB/s, to compare with `integrations/object_store/examples/rate.rs`.
+ * Rate of one file, or of objects one after another, by the C interface. The base line is the same by
+ * the library: `cargo run --release --example rate -- HOST put`.
  *
  *     cc -std=c11 -O2 -o rate rate.c $(pkg-config --cflags --libs nicstripe)
- *     rate HOST PORT FILE [RUNS]
+ *     rate HOST put|get|put-objects|get-objects [MIB]
  *
- * Puts FILE and gets it back as FILE.back, then writes and reads an object of as many bytes, in
- * pieces of 8 MiB. Each RUNS times (3); the best counts. The objects are below `rate/`.
+ * Prints MB/s of MIB MiB (2048) of random data, from the first byte until it is durable, or read.
+ * NICSTRIPE_PORT names another port than 7747.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <nicstripe.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { PIECE = 8 << 20 };
+enum { PIECE = 1 << 20, OBJECT = 2 << 20 };
 
 static nicstripe_error *error;
-static char piece[PIECE];
+static char data[OBJECT];
 
 static void check(int32_t code)
 {
@@ -33,90 +35,69 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-static const nicstripe_copy_options options = {
-    .size = sizeof options,
+static const nicstripe_copy_options replacing = {
+    .size = sizeof replacing,
     .flags = NICSTRIPE_REPLACE | NICSTRIPE_PARENTS,
 };
 
-static void finish(nicstripe_transfer *transfer, nicstripe_report *report)
-{
-    check(nicstripe_transfer_wait(transfer, -1, report, &error));
-    nicstripe_transfer_free(transfer);
-}
-
-static void put(const nicstripe_client *client, const char *file, nicstripe_report *report)
-{
-    nicstripe_transfer *transfer;
-    check(nicstripe_put(client, file, "rate/file", &options, &transfer, &error));
-    finish(transfer, report);
-}
-
-static void get(const nicstripe_client *client, const char *file, nicstripe_report *report)
-{
-    nicstripe_transfer *transfer;
-    char back[4096];
-    snprintf(back, sizeof back, "%s.back", file);
-    check(nicstripe_get(client, "rate/file", back, &options, &transfer, &error));
-    finish(transfer, report);
-}
-
-static void write_object(const nicstripe_client *client, const char *file, nicstripe_report *report)
+static void put(const nicstripe_client *client, size_t size)
 {
     nicstripe_writer *writer;
-    uint64_t left = report->size;
-    (void)file;
-    check(nicstripe_create(client, "rate/object", &options, &writer, &error));
-    while (left > 0) {
-        size_t len = left < PIECE ? (size_t)left : PIECE;
-        check(nicstripe_writer_write(writer, piece, len, &error));
-        left -= len;
-    }
-    check(nicstripe_writer_finish(writer, report, &error));
+    check(nicstripe_create(client, "rate", &replacing, &writer, &error));
+    for (size_t at = 0; at < size; at += PIECE)
+        check(nicstripe_writer_write(writer, data, PIECE, &error));
+    check(nicstripe_writer_finish(writer, NULL, &error));
     nicstripe_writer_free(writer);
 }
 
-static void read_object(const nicstripe_client *client, const char *file, nicstripe_report *report)
+static void get(const nicstripe_client *client, size_t size)
 {
     nicstripe_reader *reader;
-    size_t read;
-    (void)file;
-    check(nicstripe_open(client, "rate/object", &reader, &error));
-    for (uint64_t at = 0; at < report->size; at += read) {
-        check(nicstripe_reader_read_at(reader, at, piece, PIECE, &read, &error));
-    }
+    check(nicstripe_open(client, "rate", &reader, &error));
+    size_t read = 0;
+    for (size_t at = 0; at < size; at += read)
+        check(nicstripe_reader_read_at(reader, at, data, PIECE, &read, &error));
     nicstripe_reader_close(reader);
 }
 
-int main(int count, char **words)
+static void objects(const nicstripe_client *client, size_t size, int is_put)
 {
-    static const struct {
-        const char *name;
-        void (*run)(const nicstripe_client *, const char *, nicstripe_report *);
-    } all[] = {{"put", put}, {"get", get}, {"write", write_object}, {"read", read_object}};
-    nicstripe_connect_options connection = {.size = sizeof connection};
-    nicstripe_client *client;
-    nicstripe_report report = {0};
+    char name[64];
+    size_t read;
+    for (size_t number = 0; number < size / OBJECT; number++) {
+        snprintf(name, sizeof name, "objects/%zu", number);
+        if (is_put)
+            check(nicstripe_write(client, name, data, OBJECT, &replacing, NULL, &error));
+        else
+            check(nicstripe_read(client, name, 0, data, OBJECT, &read, &error));
+    }
+}
 
-    if (count < 4) {
-        fprintf(stderr, "usage: rate HOST PORT FILE [RUNS]\n");
+int main(int count, char **arguments)
+{
+    if (count < 3) {
+        fprintf(stderr, "usage: rate HOST put|get|put-objects|get-objects [MIB]\n");
         return 2;
     }
-    connection.port = (uint16_t)atoi(words[2]);
-    int runs = count > 4 ? atoi(words[4]) : 3;
-    check(nicstripe_connect(words[1], &connection, &client, &error));
-    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++) {
-        double best = 0;
-        for (int run = 0; run < runs; run++) {
-            double begun = now();
-            all[at].run(client, words[3], &report);
-            double rate = (double)report.size / (now() - begun) / 1e6;
-            best = rate > best ? rate : best;
-        }
-        printf("%-6s %8.1f MB/s\n", all[at].name, best);
-    }
-    check(nicstripe_remove(client, "rate/file", &error));
-    check(nicstripe_remove(client, "rate/object", &error));
-    check(nicstripe_remove(client, "rate", &error));
+    const char *what = arguments[2], *port = getenv("NICSTRIPE_PORT");
+    size_t size = (count > 3 ? strtoul(arguments[3], NULL, 10) : 2048) << 20;
+    FILE *random = fopen("/dev/urandom", "rb");
+    if (random == NULL || fread(data, OBJECT, 1, random) != 1)
+        return 1;
+    fclose(random);
+    nicstripe_connect_options options = { .size = sizeof options };
+    if (port != NULL)
+        options.port = (uint16_t)atoi(port);
+    nicstripe_client *client;
+    check(nicstripe_connect(arguments[1], &options, &client, &error));
+    double begun = now();
+    if (strcmp(what, "put") == 0)
+        put(client, size);
+    else if (strcmp(what, "get") == 0)
+        get(client, size);
+    else
+        objects(client, size, strcmp(what, "put-objects") == 0);
+    printf("%.1f\n", (double)size / (now() - begun) / 1e6);
     check(nicstripe_close(client, &error));
     nicstripe_client_free(client);
     return 0;

@@ -657,7 +657,7 @@ typedef struct nicstripe_connect_options {
    */
   uint64_t patience_ms;
   /**
-   * Maximum time in ms of each call; 0 for no limit. Does not limit nicstripe_connect itself.
+   * Maximum time in ms of each call, from nicstripe_connect on; 0 for no limit.
    */
   uint64_t timeout_ms;
   /**

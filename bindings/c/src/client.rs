@@ -71,8 +71,14 @@ pub extern "C" fn nicstripe_connect(
     call(error, || {
         let into = required(client, "client")?.write(None);
         let (host, options) = (host.utf8("host")?, options.read()?);
-        let connected = Client::connect(options.builder()?, host)?;
-        let client = nicstripe_client::new(connected, options.timeout_ms);
+        let builder = options.builder()?;
+        let connected = match options.timeout_ms {
+            0 => Client::connect(builder, host)?,
+            most => Client::connect_within(builder, host, Duration::from_millis(most))?,
+        };
+        // Transfers run longer than a call may wait.
+        let unlimited = connected.within(Duration::MAX);
+        let client = nicstripe_client::new(unlimited, options.timeout_ms);
         *into = Some(Box::new(client));
         Ok(())
     })

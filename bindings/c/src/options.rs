@@ -27,7 +27,7 @@ pub struct nicstripe_connect_options {
     pub links_count: usize,
     /// Maximum time in ms that a call waits without any link; 0 for 10 minutes.
     pub patience_ms: u64,
-    /// Maximum time in ms of each call; 0 for no limit. Does not limit nicstripe_connect itself.
+    /// Maximum time in ms of each call, from nicstripe_connect on; 0 for no limit.
     pub timeout_ms: u64,
     /// Rate limit of all links together in bit/s; 0 for none.
     pub bits_per_second: u64,

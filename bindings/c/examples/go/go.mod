@@ -1,3 +1,3 @@
 module nicstripe.example/backup
 
-go 1.21
+go 1.19

@@ -206,7 +206,7 @@ func (c *Client) Rename(from, to string, flags uint64) error {
 func (c *Client) Write(name string, bytes []byte, flags uint64) error {
 	o := options(flags)
 	return c.named(name, func(n *C.char, e **C.nicstripe_error) C.int32_t {
-		return C.nicstripe_write(c.c, n, unsafe.Pointer(unsafe.SliceData(bytes)), C.size_t(len(bytes)), &o, nil, e)
+		return C.nicstripe_write(c.c, n, first(bytes), C.size_t(len(bytes)), &o, nil, e)
 	})
 }
 
@@ -214,7 +214,7 @@ func (c *Client) Write(name string, bytes []byte, flags uint64) error {
 func (c *Client) ReadAt(name string, offset uint64, into []byte) (int, error) {
 	var read C.size_t
 	err := c.named(name, func(n *C.char, e **C.nicstripe_error) C.int32_t {
-		return C.nicstripe_read(c.c, n, C.uint64_t(offset), unsafe.Pointer(unsafe.SliceData(into)), C.size_t(len(into)), &read, e)
+		return C.nicstripe_read(c.c, n, C.uint64_t(offset), first(into), C.size_t(len(into)), &read, e)
 	})
 	return int(read), err
 }
@@ -231,7 +231,7 @@ func (c *Client) Create(name string, flags uint64) (*Writer, error) {
 
 func (w *Writer) Write(bytes []byte) (int, error) {
 	var e *C.nicstripe_error
-	code := C.nicstripe_writer_write(w.w, unsafe.Pointer(unsafe.SliceData(bytes)), C.size_t(len(bytes)), &e)
+	code := C.nicstripe_writer_write(w.w, first(bytes), C.size_t(len(bytes)), &e)
 	if err := failed(code, e); err != nil {
 		return 0, err
 	}
@@ -264,7 +264,7 @@ func (c *Client) Open(name string) (*Reader, error) {
 func (r *Reader) ReadAt(into []byte, offset int64) (int, error) {
 	var read C.size_t
 	var e *C.nicstripe_error
-	code := C.nicstripe_reader_read_at(r.r, C.uint64_t(offset), unsafe.Pointer(unsafe.SliceData(into)), C.size_t(len(into)), &read, &e)
+	code := C.nicstripe_reader_read_at(r.r, C.uint64_t(offset), first(into), C.size_t(len(into)), &read, &e)
 	err := failed(code, e)
 	if err == nil && int(read) < len(into) {
 		err = io.EOF
@@ -306,7 +306,7 @@ func (c *Client) Exec(input []byte, words ...string) (code int, out, err string,
 	defer freeWords()
 	var o *C.nicstripe_output
 	var e *C.nicstripe_error
-	returned := C.nicstripe_exec(c.c, array, C.size_t(len(words)), unsafe.Pointer(unsafe.SliceData(input)), C.size_t(len(input)), &o, &e)
+	returned := C.nicstripe_exec(c.c, array, C.size_t(len(words)), first(input), C.size_t(len(input)), &o, &e)
 	if failure = failed(returned, e); failure != nil {
 		return
 	}
@@ -328,3 +328,11 @@ const (
 	Cancelled = C.NICSTRIPE_CANCELLED
 	NotFound  = C.NICSTRIPE_FAIL_NOT_FOUND
 )
+
+// first returns the address of the first byte, nil of an empty slice.
+func first(bytes []byte) unsafe.Pointer {
+	if len(bytes) == 0 {
+		return nil
+	}
+	return unsafe.Pointer(&bytes[0])
+}
