@@ -322,6 +322,8 @@ fn a_call_ends_after_its_time_or_when_it_is_interrupted() {
     assert!(matches!(ended, Error::Cancelled { .. }), "{ended:?}");
     assert!(begun.elapsed() < Duration::from_secs(20));
     let builder = served.builder(1);
+    let late = blocking::Client::connect_within(builder.clone(), "127.0.0.1", Duration::ZERO);
+    assert!(matches!(late.unwrap_err(), Error::TimedOut { .. }));
     let ended = blocking::Client::connect_until(builder, "127.0.0.1", || true).unwrap_err();
     assert!(matches!(ended, Error::Cancelled { .. }), "{ended:?}");
     // The client itself waits on.

@@ -59,6 +59,22 @@ impl Client {
         Self::connected(builder, host, waiter)
     }
 
+    /// Connects like [`Client::connect`], at most for `most`, and returns a client
+    /// [`within`](Self::within) `most`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect`]; [`Error::TimedOut`].
+    pub fn connect_within(
+        builder: ClientBuilder,
+        host: &str,
+        most: Duration,
+    ) -> Result<Self, Error> {
+        let mut waiter = Waiter::start()?;
+        waiter.most = Some(most);
+        Self::connected(builder, host, waiter)
+    }
+
     /// Connects like [`Client::connect`], and returns a client [`until`](Self::until) `is_over`.
     ///
     /// # Errors
