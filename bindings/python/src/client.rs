@@ -149,7 +149,7 @@ impl Client {
     #[new]
     #[pyo3(signature = (host, **settings))]
     fn new(py: Python<'_>, host: String, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let builder = builder(settings)?;
+        let builder = builder(py, settings)?;
         let client = wait(py, || {
             blocking::Client::connect_until(builder, &host, is_interrupted)
         })?;

@@ -6,22 +6,32 @@ use nicstripe::{
 };
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 
-use crate::{name::LocalPath, wait::duration};
+use crate::{
+    error::{invalid_home, with_causes},
+    name::LocalPath,
+    wait::duration,
+};
 
 /// Returns a builder with the key, the trusted peers and the addresses of the command `nicstripe`, or of
 /// the directory `home`.
-pub(crate) fn builder(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ClientBuilder> {
+pub(crate) fn builder(
+    py: Python<'_>,
+    keywords: Option<&Bound<'_, PyDict>>,
+) -> PyResult<ClientBuilder> {
     let home = match keywords {
         Some(keywords) => keywords.get_item("home")?,
         None => None,
     };
     let home = match home.filter(|home| !home.is_none()) {
         Some(home) => Home::at(home.extract::<LocalPath>()?.0),
-        None => Home::from_env().map_err(invalid)?,
+        None => Home::from_env().map_err(|error| invalid_home(py, error))?,
     };
+    let key = Identity::load_or_create(home.identity_file());
+    let key = key.map_err(|error| invalid_home(py, error))?;
+    let peers = Peers::load(home.peers_file()).map_err(|error| invalid_home(py, error))?;
     let mut builder = Client::builder()
-        .identity(Identity::load_or_create(home.identity_file()).map_err(invalid)?)
-        .peers(Peers::load(home.peers_file()).map_err(invalid)?)
+        .identity(key)
+        .peers(peers)
         .address_book(AddressBook::at(home.addresses_file()));
     for (name, value) in keywords.into_iter().flatten() {
         if !value.is_none() {
@@ -70,12 +80,6 @@ fn set(builder: ClientBuilder, name: &str, value: &Bound<'_, PyAny>) -> PyResult
     })
 }
 
-pub(crate) fn invalid(error: impl std::error::Error) -> PyErr {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    PyValueError::new_err(text)
+fn invalid(error: impl std::error::Error) -> PyErr {
+    PyValueError::new_err(with_causes(&error))
 }

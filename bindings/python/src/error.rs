@@ -1,34 +1,58 @@
 //! Errors of the library as exceptions.
 
-use std::{error::Error as _, fmt::Write as _, io};
+use std::{fmt::Write as _, io};
 
-use nicstripe::{Error, NameError};
+use nicstripe::{Actor, Error, NameError};
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
 
 use crate::report::Report;
 
 /// Returns the exception of an error: `nicstripe._errors.make` chooses its class.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
-    exception(py, error).unwrap_or_else(|failed| failed)
+    let fields = PyDict::new(py);
+    let set = || {
+        fields.set_item("text", with_causes(error))?;
+        fields.set_item("word", error.word())?;
+        fields.set_item("number", error.number())?;
+        fields.set_item("actor", error.actor().word())?;
+        fields.set_item("code", error.fail_code().map(|code| code.word()))?;
+        fields.set_item("exit_code", error.exit_code())?;
+        fields.set_item("retryable", error.is_retryable())?;
+        fields.set_item("resumable", error.is_resumable())
+    };
+    made(py, set(), &fields)
 }
 
-fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+fn made(py: Python<'_>, set: PyResult<()>, fields: &Bound<'_, PyDict>) -> PyErr {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let make = MAKE.import(py, "nicstripe._errors", "make")?;
+    let make = || {
+        PyResult::Ok(
+            MAKE.import(py, "nicstripe._errors", "make")?
+                .call((), Some(fields))?,
+        )
+    };
+    set.and_then(|()| make())
+        .map_or_else(|failed| failed, PyErr::from_value)
+}
+
+/// Returns the exception of a directory whose key or trusted peers cannot be used.
+pub(crate) fn invalid_home(py: Python<'_>, error: impl std::error::Error) -> PyErr {
     let fields = PyDict::new(py);
-    fields.set_item("text", with_causes(error))?;
-    fields.set_item("word", error.word())?;
-    fields.set_item("number", error.number())?;
-    fields.set_item("actor", error.actor().word())?;
-    fields.set_item("code", error.fail_code().map(|code| code.word()))?;
-    fields.set_item("exit_code", error.exit_code())?;
-    fields.set_item("retryable", error.is_retryable())?;
-    fields.set_item("resumable", error.is_resumable())?;
-    Ok(PyErr::from_value(make.call((), Some(&fields))?))
+    let set = || {
+        fields.set_item("text", with_causes(&error))?;
+        fields.set_item("word", "home")?;
+        fields.set_item("number", 0)?;
+        fields.set_item("actor", Actor::Machine.word())?;
+        fields.set_item("code", py.None())?;
+        fields.set_item("exit_code", 1)?;
+        fields.set_item("retryable", false)?;
+        fields.set_item("resumable", false)
+    };
+    made(py, set(), &fields)
 }
 
 /// Returns an error's message with those of its causes.
-fn with_causes(error: &Error) -> String {
+pub(crate) fn with_causes(error: &impl std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -5,7 +5,13 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use nicstripe::{Error, blocking};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
-use crate::{buffer::Buffer, error::of_stream, own::Own, report::Report};
+use crate::{
+    buffer::Buffer,
+    error::{of_stream, raised},
+    own::Own,
+    report::Report,
+    wait::wait,
+};
 
 /// File at the daemon that is read.
 #[pyclass(module = "nicstripe", frozen)]
@@ -14,7 +20,7 @@ pub(crate) struct ObjectReader {
     /// Size in bytes when it was opened.
     #[pyo3(get)]
     size: u64,
-    /// Entity tag when it was opened; all bytes are of this content.
+    /// Entity tag when it was opened. All bytes are of this content: if it is replaced, reads fail.
     #[pyo3(get)]
     etag: Option<String>,
 }
@@ -49,6 +55,7 @@ impl ObjectReader {
     }
 
     /// Sets the offset of the next read, in bytes, and returns it.
+    #[pyo3(signature = (offset, whence=0))]
     fn seek(&self, py: Python<'_>, offset: i64, whence: u8) -> PyResult<u64> {
         let to = match whence {
             0 => SeekFrom::Start(u64::try_from(offset).map_err(|_| before())?),
@@ -83,23 +90,23 @@ impl ObjectWriter {
 
 #[pymethods]
 impl ObjectWriter {
-    /// Appends all bytes of a buffer. Returns their number.
+    /// Appends all bytes of a buffer. Returns their number. After an error, which may have left some of
+    /// them out, the file cannot be completed any more.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = Buffer::of(data)?;
-        self.0.wait(py, |writer| {
+        self.0.wait_or_drop(py, |writer| {
             let bytes = buffer.bytes();
             writer.write_all(bytes).map_err(of_stream)?;
             Ok(bytes.len())
         })
     }
 
-    /// Completes the file: it is durable, under its name. `None` if it was finished or discarded before.
-    fn finish(&self, py: Python<'_>) -> PyResult<Option<Report>> {
+    /// Completes the file: it is durable, under its name.
+    fn finish(&self, py: Python<'_>) -> PyResult<Report> {
         let Some(writer) = self.0.take(py)? else {
-            return Ok(None);
+            return Err(raised(py, &Error::Closed));
         };
-        let report = crate::wait::wait(py, || writer.finish())?;
-        Ok(Some(Report(report)))
+        Ok(Report(wait(py, || writer.finish())?))
     }
 
     /// Discards what was written; the name does not change.

@@ -45,6 +45,22 @@ impl<T: Send> Own<T> {
         })
     }
 
+    /// Waits for a call like [`wait`](Self::wait), and drops the value if it fails: later calls find it
+    /// closed.
+    pub(crate) fn wait_or_drop<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut T) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        self.within(py, |value| {
+            let called = value.as_mut().map_or(Err(Error::Closed), call);
+            if called.is_err() {
+                *value = None;
+            }
+            called
+        })
+    }
+
     /// Takes the value out, so that later uses find it closed; `None` if it is.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
         self.within(py, |value| Ok(value.take()))

@@ -11,7 +11,7 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::{connect::invalid, name::LocalPath, own::Own, wait::wait};
+use crate::{error::invalid_home, name::LocalPath, own::Own, wait::wait};
 
 /// Daemon in this process, on loopback only. Ends with the block of its context manager.
 #[pyclass(module = "nicstripe", frozen)]
@@ -46,17 +46,18 @@ pub(crate) fn serve(
 ) -> PyResult<Server> {
     let home = tempfile::tempdir()?;
     let client_home = Home::at(home.path());
-    let client = Identity::load_or_create(client_home.identity_file()).map_err(invalid)?;
-    let daemon = Identity::generate().map_err(invalid)?;
+    let client = Identity::load_or_create(client_home.identity_file())
+        .map_err(|error| invalid_home(py, error))?;
+    let daemon = Identity::generate().map_err(|error| invalid_home(py, error))?;
     let trusted = |identity: &Identity, name: &str| PublicLine::new(identity.public_key(), name);
     let added = Peers::edit(client_home.peers_file(), |peers| {
         peers.add(&trusted(&daemon, "server"), Some("server"))
     });
-    added.map_err(invalid)?;
+    added.map_err(|error| invalid_home(py, error))?;
     let mut peers = Peers::default();
     peers
         .add(&trusted(&client, "client"), Some("client"))
-        .map_err(invalid)?;
+        .map_err(|error| invalid_home(py, error))?;
     let builder = Daemon::builder()
         .identity(daemon)
         .peers(peers)

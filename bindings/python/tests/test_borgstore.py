@@ -22,7 +22,7 @@ from borgstore.backends.posixfs import PosixFS
 from borgstore.store import Store
 
 import nicstripe
-from nicstripe.borgstore import Backend, get_nicstripe_backend
+from nicstripe.borgstore import Backend, _translated, get_nicstripe_backend
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -183,6 +183,28 @@ def test_a_daemon_that_cannot_be_reached_is_a_connection_error(server):
     for call in (backend.create, backend.open, backend.destroy):
         with pytest.raises(errors.BackendConnectionError):
             call()
+
+
+ERRORS = {
+    "no_space": errors.QuotaExceeded,
+    "not_found": errors.ObjectNotFound,
+    "not_a_directory": errors.ObjectNotFound,
+    "not_a_file": errors.ObjectNotFound,
+    "not_permitted": errors.PermissionDenied,
+    "timed_out": errors.BackendConnectionError,
+    "ended": errors.BackendConnectionError,
+    "untrusted": errors.PermissionDenied,
+    "io": errors.BackendError,
+}
+
+
+@pytest.mark.parametrize("word", ERRORS)
+def test_errors_of_a_client_are_those_of_borgstore(word):
+    fields = {"word": word, "number": 0, "actor": "peer", "code": word, "exit_code": 1}
+    error = nicstripe._errors.make("text", retryable=False, resumable=False, **fields)
+    with pytest.raises(errors.BackendError, match="data/a: .*text") as raised, _translated("data/a"):
+        raise error
+    assert type(raised.value) is ERRORS[word] and raised.value.__cause__ is error
 
 
 # Names.
@@ -805,7 +827,8 @@ def trust(nicstripe, home, other, *rights):
     shown = subprocess.run(
         [nicstripe, "key"], env=other, check=True, capture_output=True, text=True, timeout=30
     )
-    subprocess.run([nicstripe, "trust", "add", shown.stdout.strip(), *rights], env=home, check=True, timeout=30)
+    add = [nicstripe, "trust", "add", shown.stdout.strip(), *rights]
+    subprocess.run(add, env=home, check=True, timeout=30)
 
 
 #: PATH of commands that a daemon runs.
@@ -823,7 +846,7 @@ def test_the_rest_server_of_borgstore_runs_by_exec(tmp_path, monkeypatch, way):
         program = Path(sys.executable).with_name("borgstore-server-rest")
     if program is None or not Path(program).is_file():
         pytest.skip(f"borgstore-server-rest is not {way}")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NICSTRIPE_")}
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("NICSTRIPE_")}
     client = environment | {"NICSTRIPE_HOME": str(tmp_path / "client")}
     daemon = environment | {"NICSTRIPE_HOME": str(tmp_path / "daemon")}
     rule = "borgstore-server-rest" if way != "elsewhere" else program
@@ -850,7 +873,8 @@ def test_the_rest_server_of_borgstore_runs_by_exec(tmp_path, monkeypatch, way):
                 store.store(f"data/{key(1)}", value)
                 assert store.load(f"data/{key(1)}") == value
                 assert names(store.list("data")) == [key(1)]
-                assert store.gather([(key(1), 5, 3), (key(1), -3, 3)], namespace="data") == value[5:8] + value[-3:]
+                parts = [(key(1), 5, 3), (key(1), -3, 3)]
+                assert store.gather(parts, namespace="data") == value[5:8] + value[-3:]
                 assert store.hash(f"data/{key(1)}") == hashlib.sha256(value).hexdigest()
             assert len(list((tmp_path / "repo/data").rglob(key(1)))) == 1
             store.destroy()

@@ -336,6 +336,7 @@ def test_rights_of_the_daemon_are_permission_errors(root):
         (lambda client: client.open("file", "rb+"), ValueError),
         (lambda client: client.open("file", "rb", encoding="utf-8"), ValueError),
         (lambda client: client.open("file").seek(-1), ValueError),
+        (lambda client: client.read("d"), IsADirectoryError),
         (lambda client: client.within(-1), ValueError),
         (lambda client: client.bench(float("nan")), ValueError),
         (lambda client: client.put("/nowhere/file"), FileNotFoundError),
@@ -346,8 +347,38 @@ def test_rights_of_the_daemon_are_permission_errors(root):
 )
 def test_a_mistake_is_an_exception_of_its_kind(client, call, kind):
     client.write("file", b"1")
+    client.make_dir("d")
     with pytest.raises(kind):
         call(client)
+
+
+def test_a_home_that_cannot_be_used_is_the_machines_error(tmp_path):
+    (tmp_path / "peers").write_text("nonsense\n")
+    with pytest.raises(nicstripe.MachineError) as raised:
+        nicstripe.Client("host", home=tmp_path)
+    assert raised.value.word == "home" and "peers" in str(raised.value)
+
+
+def test_a_write_that_was_interrupted_completes_no_file(connect):
+    client = connect(bandwidth_bps=1_000_000)
+    for buffering in (0, 1 << 20):
+        file = client.within(0.2).open("file", "wb", buffering)
+        with pytest.raises(TimeoutError):
+            while True:
+                file.write(bytes(3 << 20))
+        with pytest.raises(nicstripe.CallerError) as raised:
+            file.close()
+        assert raised.value.word == "closed"
+    assert client.list() == []
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_no_mixture(client):
+    client.write("file", bytes(3_000_000))
+    file = client.open("file")
+    client.write("file", b"1" * 3_000_000, replace=True)
+    with pytest.raises(nicstripe.Error) as raised:
+        file.read()
+    assert raised.value.code == "source_changed" and raised.value.retryable
 
 
 def test_no_thread_is_left_behind(server):

@@ -7,7 +7,7 @@ import subprocess
 
 
 class _Reader(io.RawIOBase):
-    """File at the daemon that is read. Its content is that of the moment when it was opened."""
+    """File at the daemon that is read, of the content that it had when it was opened: later ones are errors."""
 
     def __init__(self, reader, name):
         self._reader = reader

@@ -188,7 +188,7 @@ class Backend(_base.BackendBase):
         """Gives a client, and the stack that closes it."""
         if self._client is not None:
             raise errors.BackendMustNotBeOpen()
-        with _translated(self._base), ExitStack() as session:
+        with _translated(self._base or "/"), ExitStack() as session:
             client = self._source
             if not isinstance(client, Client):
                 client = session.enter_context(Client(client, **self._settings))
