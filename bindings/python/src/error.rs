@@ -25,13 +25,8 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 
 fn made(py: Python<'_>, set: PyResult<()>, fields: &Bound<'_, PyDict>) -> PyErr {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let make = || {
-        PyResult::Ok(
-            MAKE.import(py, "nicstripe._errors", "make")?
-                .call((), Some(fields))?,
-        )
-    };
-    set.and_then(|()| make())
+    set.and_then(|()| MAKE.import(py, "nicstripe._errors", "make"))
+        .and_then(|make| make.call((), Some(fields)))
         .map_or_else(|failed| failed, PyErr::from_value)
 }
 
@@ -41,12 +36,7 @@ pub(crate) fn invalid_home(py: Python<'_>, error: impl std::error::Error) -> PyE
     let set = || {
         fields.set_item("text", with_causes(&error))?;
         fields.set_item("word", "home")?;
-        fields.set_item("number", 0)?;
-        fields.set_item("actor", Actor::Machine.word())?;
-        fields.set_item("code", py.None())?;
-        fields.set_item("exit_code", 1)?;
-        fields.set_item("retryable", false)?;
-        fields.set_item("resumable", false)
+        fields.set_item("actor", Actor::Machine.word())
     };
     made(py, set(), &fields)
 }

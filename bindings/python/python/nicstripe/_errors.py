@@ -106,7 +106,7 @@ def _class_of(actor, kind):
 
 def make(text, **fields):
     """Returns the exception of an error of the library."""
-    kind, number = _KINDS.get(fields["code"]) or _KINDS.get(fields["word"]) or (None, errno.EIO)
+    kind, number = _KINDS.get(fields.get("code")) or _KINDS.get(fields["word"]) or (None, errno.EIO)
     error = _class_of(fields["actor"], kind)(number, text)
     for name, value in fields.items():
         setattr(error, name, value)
