@@ -18,7 +18,7 @@ use crate::{
     connect::builder,
     entries::Entries,
     error::raised,
-    file::{ObjectReader, ObjectWriter, range},
+    file::{ObjectReader, ObjectWriter, range, whole},
     name::{LocalPath, RemoteDir, RemoteName, decoded},
     options::{Options, copy_options, rename_options, tag},
     own::Own,
@@ -309,17 +309,10 @@ impl Client {
         stop: Option<u64>,
         only_if: Option<String>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (name, only_if) = (name.0, tag(only_if)?);
-        let bytes = self.call(py, |client| {
-            let range = range(start, stop)?;
-            match only_if {
-                None => client.read(&name, range),
-                only_if => Ok(client
-                    .read_with(&name, OpenOptions { range, only_if })?
-                    .bytes),
-            }
-        })?;
-        Ok(PyBytes::new(py, &bytes))
+        let (range, only_if) = (range(start, stop), tag(only_if)?);
+        let options = OpenOptions { range, only_if };
+        let reader = self.call(py, |client| client.open_with(&name.0, options))?;
+        whole(py, reader, stop)
     }
 
     /// Reads into a buffer from an offset on. Returns the number of bytes, less than the buffer's only at

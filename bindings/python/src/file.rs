@@ -1,9 +1,12 @@
 //! Open files at the daemon, beneath those of `nicstripe._files`.
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::{
+    io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
+    ops::Range,
+};
 
 use nicstripe::{Error, blocking};
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
 
 use crate::{
     buffer::Buffer,
@@ -120,9 +123,38 @@ fn before() -> PyErr {
 }
 
 /// Returns a range that reads from `start` to `stop`.
-pub(crate) fn range(start: u64, stop: Option<u64>) -> Result<Option<std::ops::Range<u64>>, Error> {
-    Ok(match (start, stop) {
+pub(crate) fn range(start: u64, stop: Option<u64>) -> Option<Range<u64>> {
+    match (start, stop) {
         (0, None) => None,
         (start, stop) => Some(start..stop.unwrap_or(u64::MAX)),
+    }
+}
+
+/// Returns all bytes that a reader has up to `stop`.
+pub(crate) fn whole<'py>(
+    py: Python<'py>,
+    mut reader: blocking::ObjectReader,
+    stop: Option<u64>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let end = stop.map_or(reader.len(), |stop| stop.min(reader.len()));
+    let left = end.saturating_sub(reader.position());
+    if left > MOST_AT_ONCE {
+        let mut bytes = Vec::new();
+        wait(py, || reader.read_to_end(&mut bytes).map_err(of_stream))?;
+        return Ok(PyBytes::new(py, &bytes));
+    }
+    PyBytes::new_with(py, left as usize, |into| {
+        wait(py, || {
+            reader.read_exact(into).map_err(of_stream)?;
+            // Finds the end, or what is wrong with it.
+            match reader.read(&mut [0]).map_err(of_stream)? {
+                0 => Ok(()),
+                _ => Err(of_stream(ErrorKind::InvalidData.into())),
+            }
+        })
     })
 }
+
+/// Bytes for which the daemon's word of a size is enough to take memory: a larger file takes it as it
+/// arrives.
+const MOST_AT_ONCE: u64 = 64 << 20;
