@@ -1,10 +1,10 @@
-"""Rate of a file at a daemon by Python's files or by fsspec.
+"""Rate of a file, or of objects one after another, at a daemon.
 
-    python examples/rate.py HOST files|fsspec|objects put|get [MIB]
+    python examples/rate.py HOST files|fsspec|objects|borgstore put|get [MIB]
 
-Prints MB/s of one file of MIB MiB (2048), `rate`, from the first byte until it is durable, or read. `files`
-uses pieces of 1 MiB, `fsspec` blocks of 4 MiB, `objects` one object of 2 MiB after another. Beside it: the same by
-the library, `cargo run --release --example rate -- HOST put|get`.
+Prints MB/s of MIB MiB (2048), from the first byte until it is durable, or read. `files` moves a file in pieces of
+1 MiB, `fsspec` in blocks of 4 MiB; `objects` and `borgstore` move one object of 2 MiB after another. Beside it: the
+same by the library, `cargo run --release --example rate -- HOST put|get|put-objects|get-objects`.
 """
 
 import os
@@ -23,8 +23,8 @@ def main(host, way, what, mib=2048):
     settings = {"port": int(os.environ.get("NICSTRIPE_PORT", 7747))}
     client = nicstripe.Client(host, **settings)
     piece = (4 if way == "fsspec" else 1) << 20
-    if way == "objects":
-        objects(client, what, size)
+    if way in ("objects", "borgstore"):
+        objects(client, way, what, size)
         return
     if way == "files":
         file = lambda mode: client.open("rate", mode)  # noqa: E731
@@ -45,13 +45,22 @@ def main(host, way, what, mib=2048):
     print(f"{moved / (time.monotonic() - begun) / 1e6:.1f}")
 
 
-def objects(client, what, size):
+def objects(client, way, what, size):
+    put = lambda name, data: client.write(f"objects/{name}", data, replace=True, parents=True)  # noqa: E731
+    get = lambda name: client.read(f"objects/{name}")  # noqa: E731
+    if way == "borgstore":
+        from nicstripe.borgstore import Backend
+
+        client.make_dir("objects")
+        backend = Backend(client, "objects")
+        backend.open()
+        put, get = backend.store, backend.load
     data, begun = os.urandom(OBJECT), time.monotonic()
     for number in range(size // OBJECT):
         if what == "put":
-            client.write(f"objects/{number}", data, replace=True, parents=True)
+            put(str(number), data)
         else:
-            assert len(client.read(f"objects/{number}")) == OBJECT
+            assert len(get(str(number))) == OBJECT
     print(f"{size / (time.monotonic() - begun) / 1e6:.1f}")
 
 
