@@ -24,6 +24,7 @@ use super::beneath::{Inode, inode_of};
 pub(super) struct Locked {
     file: File,
     _claim: Option<Claim>,
+    process: u32,
 }
 
 impl Locked {
@@ -42,7 +43,17 @@ impl Locked {
         Ok(Self {
             file,
             _claim: claim,
+            process: std::process::id(),
         })
+    }
+}
+
+/// A forked child shares the lock: closing the file here would leave it locked until the child ends.
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -83,6 +94,19 @@ static CLAIMED: LazyLock<Mutex<HashSet<Inode>>> = LazyLock::new(Mutex::default);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_unlocked_for_others_that_have_the_same_description() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(path.path()).unwrap();
+        let file = open();
+        let inherited = file.try_clone().unwrap();
+        let locked = Locked::new(file).unwrap();
+        assert!(Locked::new(open()).is_err());
+        drop(locked);
+        assert!(Locked::new(open()).is_ok());
+        drop(inherited);
+    }
 
     #[test]
     fn a_file_is_claimed_once_until_it_is_released() {
