@@ -124,7 +124,7 @@ async fn names_are_looked_at_removed_renamed_and_made() {
     assert_eq!(names(&client, "x/y/z").await, ["b"]);
     assert_eq!(
         code(within(client.make_dir(&name("x/y/z/b/c"))).await),
-        Some(FailCode::NotFound)
+        Some(FailCode::NotADirectory)
     );
     assert_eq!(
         code(within(client.remove(&sub)).await),

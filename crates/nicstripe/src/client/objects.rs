@@ -222,8 +222,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// One of the names is not a directory, or the peer may only read. If the call is dropped, the
-    /// directory may have been created all the same.
+    /// A file has one of the names ([`FailCode::NotADirectory`](crate::FailCode::NotADirectory)), or the peer may only read. If the call
+    /// is dropped, the directory may have been created all the same.
     pub async fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.change(AskKind::MakeDir { name: name.clone() }, None)
             .await

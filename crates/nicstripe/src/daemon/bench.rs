@@ -81,7 +81,7 @@ impl ServeBench for Service {
     fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
         let peer = &self.peer;
         if !order.read {
-            peer.check_writable(&"a bench")?;
+            peer.check_writable("write", &"a bench")?;
         }
         let root = peer.served.root("measure", &"the disk")?;
         stages::serve(root, peer.key(), order, stop)

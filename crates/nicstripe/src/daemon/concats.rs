@@ -62,7 +62,7 @@ impl Concat {
     /// Opens the new file with the rights of the peer, as for a put.
     pub(super) fn begin(peer: &ServedPeer, request: ConcatRequest<'_>) -> Result<Self, FileError> {
         let to = request.to;
-        peer.check_writable(to)?;
+        peer.check_writable("write", to)?;
         let lease = peer.try_lease_files(OF_SOURCE + OF_TARGET, "write", to)?;
         let put = Put {
             name: to.clone(),

@@ -58,7 +58,7 @@ impl Copy {
     /// Opens both files with the rights of the peer, which may see names, as for a get and a put.
     pub(super) fn begin(peer: &ServedPeer, request: CopyRequest<'_>) -> Result<Self, FileError> {
         let CopyRequest { from, to, .. } = request;
-        peer.check_writable(to)?;
+        peer.check_writable("copy to", to)?;
         let lease = peer.try_lease_files(OF_SOURCE + OF_TARGET, "copy", from)?;
         let (source, object) = peer.open_object("copy", from)?;
         if let Some(tag) = request.only_if {

@@ -62,7 +62,7 @@ impl ServedPeer {
         session: SessionHandle,
     ) -> Result<Opened, FileError> {
         if put.entry.is_none() {
-            self.check_writable(&put.name)?;
+            self.check_writable("receive", &put.name)?;
         }
         let leases = self.lease_target(&put.offer, &session).await?;
         let attempt = || {

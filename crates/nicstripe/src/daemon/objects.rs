@@ -321,7 +321,7 @@ impl Objects {
         kind: Option<ObjectKind>,
     ) -> Result<Option<OwnedFd>, FileError> {
         let peer = self.permitted()?;
-        peer.check_writable(name)?;
+        peer.check_writable("remove", name)?;
         let root = match &peer.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
@@ -361,7 +361,7 @@ impl Objects {
         only_if: Option<ETag>,
     ) -> Result<(), FileError> {
         let peer = self.permitted()?;
-        peer.check_writable(from)?;
+        peer.check_writable("rename", from)?;
         let may_rename = || match peer.access {
             Access::AppendOnly => Err(only_appends("rename", from)),
             Access::Full | Access::ReadOnly => Ok(()),

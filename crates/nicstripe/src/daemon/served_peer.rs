@@ -163,23 +163,33 @@ impl ServedPeer {
         inbox.map_or(Ok(()), |inbox| Err(inbox.refused(operation, name)))
     }
 
-    /// Returns an error if the peer may not write. `name` is the target, for the message.
-    pub(super) fn check_writable(&self, name: &dyn Display) -> Result<(), FileError> {
+    /// Returns an error if the peer may not write. `operation` and `name` are for the message.
+    pub(super) fn check_writable(
+        &self,
+        operation: &'static str,
+        name: &dyn Display,
+    ) -> Result<(), FileError> {
         if self.access == Access::ReadOnly {
             let why = "this peer may only read";
-            return Err(FileError::not_permitted("receive", name, why));
+            return Err(FileError::not_permitted(operation, name, why));
         }
         Ok(())
     }
 
     /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     pub(super) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
-        self.check_writable(name)?;
+        let operation = "make directory";
+        self.check_writable(operation, name)?;
         match &self.served {
-            Served::Files(root) => root
-                .make_directory(name)
-                .map_err(|cause| failed("make directory", name, cause)),
-            Served::Other(stored) => stored.to_name("make directory", name)?.make_dir(name),
+            Served::Files(root) => root.make_directory(name).map_err(|cause| {
+                let is_beneath_file = cause.kind() == io::ErrorKind::NotADirectory;
+                let error = failed(operation, name, cause);
+                match is_beneath_file {
+                    true => error.with_code(FailCode::NotADirectory),
+                    false => error,
+                }
+            }),
+            Served::Other(stored) => stored.to_name(operation, name)?.make_dir(name),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Trees {
         } = put;
         let name = shown_path(target.as_ref());
         let access = self.peer.access;
-        self.peer.check_writable(&name)?;
+        self.peer.check_writable("receive", &name)?;
         if rules.delete && access != Access::Full {
             let why = "this peer may not delete here";
             return Err(FileError::not_permitted("delete in", name, why));

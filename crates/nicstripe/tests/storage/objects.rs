@@ -34,6 +34,9 @@ async fn names_of_a_storage_are_listed_looked_at_changed_and_removed() {
         [("b".to_owned(), Kind::Dir), ("file".to_owned(), Kind::File)]
     );
     assert_eq!(within(client.stat(&name("a/file"))).await.unwrap().size, 5);
+    let beneath_file = within(client.make_dir(&name("a/file/sub"))).await;
+    let code = beneath_file.unwrap_err().fail_code();
+    assert_eq!(code, Some(FailCode::NotADirectory));
     within(client.rename(
         &name("a/file"),
         &name("a/b/moved"),

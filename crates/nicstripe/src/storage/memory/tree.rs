@@ -222,7 +222,11 @@ impl Tree {
             }
             match dir.entries.get_mut(component) {
                 Some(Node::Dir(next)) => dir = next,
-                _ => return Err(exists("make directory", name)),
+                _ => {
+                    let why = "a file has the name of a directory";
+                    let error = FileError::refused("make directory", name, why);
+                    return Err(error.with_code(FailCode::NotADirectory));
+                }
             }
         }
         Ok(())
@@ -267,11 +271,6 @@ impl Dir {
 
 fn missing(operation: &'static str, name: &Name) -> FileError {
     let why = io::Error::new(io::ErrorKind::NotFound, "no such file or directory");
-    FileError::new(operation, name, why)
-}
-
-fn exists(operation: &'static str, name: &Name) -> FileError {
-    let why = io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists");
     FileError::new(operation, name, why)
 }
 
