@@ -896,8 +896,9 @@ int32_t nicstripe_read(const struct nicstripe_client *client,
                        nicstripe_error** error);
 
 /**
- * Writes a file from memory. The name has all bytes, durably, or does not exist. `options` and
- * `report` may be NULL.
+ * Writes a file from memory. On success the name has all bytes, durably; otherwise it is as before,
+ * except after NICSTRIPE_TIMED_OUT or NICSTRIPE_CANCELLED, when the file may be complete. `options`
+ * and `report` may be NULL.
  */
 int32_t nicstripe_write(const struct nicstripe_client *client,
                         const char* name,

@@ -31,8 +31,9 @@ pub extern "C" fn nicstripe_read(
     })
 }
 
-/// Writes a file from memory. The name has all bytes, durably, or does not exist. `options` and
-/// `report` may be NULL.
+/// Writes a file from memory. On success the name has all bytes, durably; otherwise it is as before,
+/// except after NICSTRIPE_TIMED_OUT or NICSTRIPE_CANCELLED, when the file may be complete. `options`
+/// and `report` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn nicstripe_write(
     client: Option<&nicstripe_client>,

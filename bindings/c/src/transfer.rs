@@ -70,9 +70,10 @@ pub extern "C" fn nicstripe_put(
     error: ErrorOut<'_>,
 ) -> i32 {
     call(error, || {
+        let into = required(transfer, "transfer")?.write(None);
         let (source, name) = (source.path("source")?, name.optional_name()?);
         let options = options.read()?.file()?;
-        begin(client, transfer, |client| client.put(source, name, options))
+        begin(client, into, |client| client.put(source, name, options))
     })
 }
 
@@ -88,9 +89,10 @@ pub extern "C" fn nicstripe_get(
     error: ErrorOut<'_>,
 ) -> i32 {
     call(error, || {
+        let into = required(transfer, "transfer")?.write(None);
         let (name, target) = (name.name("name")?, target.path("target")?);
         let options = options.read()?.file()?;
-        begin(client, transfer, |client| client.get(name, target, options))
+        begin(client, into, |client| client.get(name, target, options))
     })
 }
 
@@ -107,10 +109,11 @@ pub extern "C" fn nicstripe_put_tree(
     error: ErrorOut<'_>,
 ) -> i32 {
     call(error, || {
+        let into = required(transfer, "transfer")?.write(None);
         let sources = sources.all(count, "sources")?;
         let (name, options) = (name.optional_name()?, options.read()?.tree()?);
         let sources = sources.into_iter().map(path);
-        begin(client, transfer, |client| {
+        begin(client, into, |client| {
             client.put_tree(sources, name, options)
         })
     })
@@ -129,11 +132,12 @@ pub extern "C" fn nicstripe_get_tree(
     error: ErrorOut<'_>,
 ) -> i32 {
     call(error, || {
+        let into = required(transfer, "transfer")?.write(None);
         let names = names.all(count, "names")?;
         let sources: Result<Vec<_>, _> = names.into_iter().map(source).collect();
         let (sources, target) = (sources?, target.path("target")?);
         let options = options.read()?.tree()?;
-        begin(client, transfer, |client| {
+        begin(client, into, |client| {
             client.get_tree(sources, target, options)
         })
     })
@@ -149,10 +153,9 @@ fn source(name: &[u8]) -> Result<TreeSource, Failure> {
 
 fn begin(
     client: Option<&nicstripe_client>,
-    transfer: Option<&mut MaybeUninit<Option<Box<nicstripe_transfer>>>>,
+    into: &mut Option<Box<nicstripe_transfer>>,
     start: impl FnOnce(&Client) -> Transfer,
 ) -> Result<(), Failure> {
-    let into = required(transfer, "transfer")?.write(None);
     let client = required(client, "client")?;
     let started = start(client.unlimited()?);
     *into = Some(Box::new(nicstripe_transfer {
@@ -286,7 +289,11 @@ impl nicstripe_transfer {
                 _ if self.interrupt.is_cancelled() => {
                     return Err(Error::Cancelled { resumable: true }.into());
                 }
-                (_, Some(after)) if begun.elapsed() >= after => {
+                // Events that have arrived are not waited for: the last of them may be the end.
+                (Err(_), Some(after)) if begun.elapsed() >= after => {
+                    return Err(Error::TimedOut { after }.into());
+                }
+                (Ok(Some(_)), Some(after)) if !after.is_zero() && begun.elapsed() >= after => {
                     return Err(Error::TimedOut { after }.into());
                 }
                 _ => {}

@@ -76,7 +76,7 @@ func Connect(host string, port uint16, patience time.Duration) (*Client, error) 
 	defer free(h)
 	o := C.nicstripe_connect_options{
 		size: C.sizeof_nicstripe_connect_options, port: C.uint16_t(port),
-		patience_ms: C.uint64_t(patience.Milliseconds()),
+		patience_ms: milliseconds(patience),
 	}
 	var client *C.nicstripe_client
 	var e *C.nicstripe_error
@@ -88,13 +88,14 @@ func Connect(host string, port uint16, patience time.Duration) (*Client, error) 
 func (c *Client) Clone(most time.Duration) (*Client, error) {
 	var clone *C.nicstripe_client
 	var e *C.nicstripe_error
-	code := C.nicstripe_client_clone(c.c, C.uint64_t(most.Milliseconds()), &clone, &e)
+	code := C.nicstripe_client_clone(c.c, milliseconds(most), &clone, &e)
 	return &Client{clone}, failed(code, e)
 }
 
 func (c *Client) Interrupt() error {
 	var e *C.nicstripe_error
-	return failed(C.nicstripe_client_interrupt(c.c, &e), e)
+	code := C.nicstripe_client_interrupt(c.c, &e)
+	return failed(code, e)
 }
 
 func (c *Client) Free() { C.nicstripe_client_free(c.c) }
@@ -103,7 +104,8 @@ func (c *Client) Free() { C.nicstripe_client_free(c.c) }
 func (c *Client) Close() error {
 	defer c.Free()
 	var e *C.nicstripe_error
-	return failed(C.nicstripe_close(c.c, &e), e)
+	code := C.nicstripe_close(c.c, &e)
+	return failed(code, e)
 }
 
 // Transfer that runs until it ends or is freed.
@@ -241,7 +243,8 @@ func (w *Writer) Write(bytes []byte) (int, error) {
 func (w *Writer) Finish() error {
 	defer C.nicstripe_writer_free(w.w)
 	var e *C.nicstripe_error
-	return failed(C.nicstripe_writer_finish(w.w, nil, &e), e)
+	code := C.nicstripe_writer_finish(w.w, nil, &e)
+	return failed(code, e)
 }
 
 // Reader is an io.ReaderAt of one content, for one goroutine at a time.
@@ -335,4 +338,9 @@ func first(bytes []byte) unsafe.Pointer {
 		return nil
 	}
 	return unsafe.Pointer(&bytes[0])
+}
+
+// milliseconds rounds up: 0 stands for no limit.
+func milliseconds(d time.Duration) C.uint64_t {
+	return C.uint64_t((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -136,6 +136,9 @@ static void names(const nicstripe_client *client)
     nicstripe_entries *entries;
     nicstripe_entry entry;
 
+    nicstripe_transfer *unset = (nicstripe_transfer *)block;
+    EXPECT(NICSTRIPE_NAME, nicstripe_put(client, "/dev/null", "../x", NULL, &unset, &error));
+    CHECK(unset == NULL);
     for (const char *const *bad = (const char *const[]){"../x", "a/../b", "/a", "", ".", NULL}; *bad; bad++) {
         EXPECT(NICSTRIPE_NAME, nicstripe_stat(client, *bad, &metadata, &error));
         EXPECT(NICSTRIPE_NAME, nicstripe_write(client, *bad, "x", 1, NULL, NULL, &error));
