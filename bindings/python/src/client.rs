@@ -26,7 +26,7 @@ use crate::{
     stat::Stat,
     survey::survey,
     transfer::Transfer,
-    wait::{duration, is_interrupted, wait},
+    wait::{Limits, duration, is_interrupted, wait},
 };
 
 /// Client of one daemon, over every cable that leads there.
@@ -42,9 +42,10 @@ use crate::{
 /// Settings: `port` (7747), `home`, `links` (a list as of `--link`), `exclude_links`, `streams`,
 /// `bandwidth_bps`, `patience`, `family` (4 or 6), `state_dir` and `routes` (host routes are installed
 /// only with a `state_dir`).
-#[pyclass(module = "nicstripe", frozen)]
+#[pyclass(module = "nicstripe", frozen, weakref)]
 pub(crate) struct Client {
     client: Own<blocking::Client>,
+    limits: Limits,
     /// Host as it was given.
     #[pyo3(get)]
     host: String,
@@ -67,7 +68,8 @@ impl Client {
         py: Python<'_>,
         start: impl FnOnce(&blocking::Client) -> Running + Send,
     ) -> PyResult<Transfer> {
-        self.call(py, |client| Ok(start(client))).map(Transfer::new)
+        let transfer = self.call(py, |client| Ok(start(client)))?;
+        Ok(Transfer::new(transfer, self.limits.clone()))
     }
 
     fn start_put_of(
@@ -155,16 +157,20 @@ impl Client {
         })?;
         Ok(Self {
             client: Own::new(client),
+            limits: Limits::default(),
             host,
         })
     }
 
     /// Returns a client of the same session whose calls, and those of its files, raise `TimeoutError`
-    /// after so many seconds.
+    /// after so many seconds, or after the time of this client if that is less.
     fn within(&self, py: Python<'_>, seconds: f64) -> PyResult<Self> {
-        let client = self.client.copy(py)?.within(duration(seconds)?);
+        let most = self.limits.within(duration(seconds)?);
+        let mut limits = self.limits.clone();
+        limits.most = Some(most);
         Ok(Self {
-            client: Own::new(client),
+            client: Own::new(self.client.copy(py)?.within(most)),
+            limits,
             host: self.host.clone(),
         })
     }
@@ -172,12 +178,18 @@ impl Client {
     /// Returns a client of the same session, and a function without arguments that ends its calls, from
     /// any thread: they raise `CallerError` with the word `cancelled`.
     fn interruptible<'py>(&self, py: Python<'py>) -> PyResult<(Self, Bound<'py, PyCFunction>)> {
-        let interrupt = CancellationToken::new();
-        let client = self.client.copy(py)?.interrupted_by(interrupt.clone());
-        let end = move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| interrupt.cancel();
+        let outer = self.limits.interrupt.as_ref();
+        let interrupt = outer.map_or_else(CancellationToken::new, CancellationToken::child_token);
+        let mut limits = self.limits.clone();
+        limits.interrupt = Some(interrupt.clone());
         let client = Self {
-            client: Own::new(client),
+            client: Own::new(self.client.copy(py)?.interrupted_by(interrupt.clone())),
+            limits,
             host: self.host.clone(),
+        };
+        let interrupt = Own::new(interrupt);
+        let end = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+            interrupt.copy(arguments.py()).map(|token| token.cancel())
         };
         Ok((client, PyCFunction::new_closure(py, None, None, end)?))
     }
@@ -494,6 +506,7 @@ impl Client {
         let words = words.collect::<PyResult<Vec<Vec<u8>>>>()?;
         let stdin = input.map(input_bytes).transpose()?.unwrap_or_default();
         let limit = timeout.map(duration).transpose()?;
+        let limit = limit.map(|limit| self.limits.within(limit));
         let output = self.call(py, |client| match limit {
             Some(limit) => client.within(limit).exec(words, stdin),
             None => client.exec(words, stdin),
@@ -538,10 +551,16 @@ impl Client {
         Ok(root.map(Into::into))
     }
 
+    /// True once it was closed, or belongs to the parent of this process.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.client.copy(py).is_err()
+    }
+
     /// Closes the session. Running copies are interrupted, and later calls raise `CallerError` with the
     /// word `closed`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(client) = self.client.take_to_close(py)? else {
+        let Some(client) = self.client.take_shared(py) else {
             return Ok(());
         };
         wait(py, || {

@@ -3,6 +3,7 @@
 use std::{
     io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
     ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use nicstripe::{Error, blocking};
@@ -45,12 +46,16 @@ impl ObjectReader {
     fn readinto(&self, py: Python<'_>, into: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut buffer = Buffer::writable(into)?;
         self.reader.wait(py, |reader| {
-            let (into, mut filled) = (buffer.bytes_mut(), 0);
+            let (from, into, mut filled) = (reader.position(), buffer.bytes_mut(), 0);
             while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
                 match reader.read(rest) {
                     Ok(0) => break,
                     Ok(read) => filled += read,
-                    Err(error) => return Err(of_stream(error)),
+                    Err(error) => {
+                        // The caller does not learn of what was read.
+                        let _ = reader.seek(SeekFrom::Start(from));
+                        return Err(of_stream(error));
+                    }
                 }
             }
             Ok(filled)
@@ -83,11 +88,17 @@ impl ObjectReader {
 
 /// File at the daemon that is written.
 #[pyclass(module = "nicstripe", frozen)]
-pub(crate) struct ObjectWriter(Own<blocking::ObjectWriter>);
+pub(crate) struct ObjectWriter {
+    writer: Own<blocking::ObjectWriter>,
+    written: AtomicU64,
+}
 
 impl ObjectWriter {
     pub(crate) fn new(writer: blocking::ObjectWriter) -> Self {
-        Self(Own::new(writer))
+        Self {
+            writer: Own::new(writer),
+            written: AtomicU64::new(0),
+        }
     }
 }
 
@@ -97,16 +108,23 @@ impl ObjectWriter {
     /// them out, the file cannot be completed any more.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = Buffer::of(data)?;
-        self.0.wait_or_drop(py, |writer| {
+        self.writer.wait_or_drop(py, |writer| {
             let bytes = buffer.bytes();
             writer.write_all(bytes).map_err(of_stream)?;
+            self.written
+                .fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(bytes.len())
         })
     }
 
+    /// Returns the number of bytes written.
+    fn tell(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
     /// Completes the file: it is durable, under its name.
     fn finish(&self, py: Python<'_>) -> PyResult<Report> {
-        let Some(writer) = self.0.take(py)? else {
+        let Some(writer) = self.writer.take(py)? else {
             return Err(raised(py, &Error::Closed));
         };
         Ok(Report(wait(py, || writer.finish())?))
@@ -114,7 +132,7 @@ impl ObjectWriter {
 
     /// Discards what was written; the name does not change.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.take_to_close(py).map(drop)
+        self.writer.take_to_close(py).map(drop)
     }
 }
 

@@ -115,6 +115,18 @@ impl<T: Send + Clone> Own<T> {
         let value = value.unwrap_or_else(std::sync::PoisonError::into_inner);
         value.clone().ok_or_else(|| raised(py, &Error::Closed))
     }
+
+    /// Takes the value out to end it, like [`take_to_close`](Self::take_to_close). Other threads may be
+    /// copying it.
+    pub(crate) fn take_shared(&self, py: Python<'_>) -> Option<T> {
+        let take = || {
+            let value = self.value.lock();
+            value
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take()
+        };
+        self.is_of_this_process().then(|| py.detach(take)).flatten()
+    }
 }
 
 impl<T> Drop for Own<T> {

@@ -1,6 +1,6 @@
 //! Running copies.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nicstripe::{CancellationToken, Error, Event, blocking};
 use pyo3::{prelude::*, types::PyAny};
@@ -10,7 +10,7 @@ use crate::{
     error::{incomplete, raised},
     own::Own,
     report::Report,
-    wait::{is_interrupted, wait},
+    wait::{Limits, wait},
 };
 
 /// Copy that runs in the background, as `Client.start_put` and `Client.start_get` return it.
@@ -23,23 +23,24 @@ pub(crate) struct Transfer {
     running: Own<blocking::Transfer>,
     /// Cancels it while another thread waits for its end.
     cancel: Own<CancellationToken>,
+    limits: Limits,
 }
 
 impl Transfer {
-    pub(crate) fn new(transfer: blocking::Transfer) -> Self {
+    pub(crate) fn new(transfer: blocking::Transfer, limits: Limits) -> Self {
         Self {
+            limits,
             cancel: Own::new(transfer.cancel_token()),
             running: Own::new(transfer),
         }
     }
 
-    fn next_event(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+    fn next_event(&self, py: Python<'_>, begun: Instant) -> PyResult<Option<Event>> {
         self.running.wait(py, |transfer| {
             loop {
-                match transfer.next_event_within(SIGNAL_INTERVAL) {
-                    Ok(event) => return Ok(event),
-                    Err(blocking::NoEvent) if is_interrupted() => return Err(Error::Closed),
-                    Err(blocking::NoEvent) => {}
+                self.limits.check(begun)?;
+                if let Ok(event) = transfer.next_event_within(INTERVAL) {
+                    return Ok(event);
                 }
             }
         })
@@ -52,7 +53,13 @@ impl Transfer {
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Report> {
         if let Some(progress) = progress {
-            while let Some(event) = self.next_event(py)? {
+            let begun = Instant::now();
+            // Without a caller that waits for it, it ends.
+            let next = || {
+                let event = self.next_event(py, begun);
+                event.inspect_err(|_| drop(self.running.take_to_close(py)))
+            };
+            while let Some(event) = next()? {
                 if let Event::Progress(snapshot) = event {
                     progress.call1((pythonize(py, &snapshot)?,))?;
                 }
@@ -78,7 +85,7 @@ impl Transfer {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let event = self.next_event(py)?;
+        let event = self.next_event(py, Instant::now())?;
         event.map(|event| Ok(pythonize(py, &event)?)).transpose()
     }
 
@@ -112,5 +119,5 @@ impl Transfer {
     }
 }
 
-/// Interval at which a wait for an event asks for signals.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which a wait for an event asks for signals and limits.
+const INTERVAL: Duration = Duration::from_millis(50);

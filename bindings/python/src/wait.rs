@@ -1,8 +1,8 @@
 //! Waits without the interpreter's lock, which a signal ends.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nicstripe::Error;
+use nicstripe::{CancellationToken, Error};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
 use crate::error::raised;
@@ -31,6 +31,36 @@ pub(crate) fn is_interrupted() -> bool {
     });
     // Without an interpreter nobody waits for the result.
     ended.unwrap_or(true)
+}
+
+/// Limits of a client's calls, which those that wait for events apply by themselves.
+#[derive(Clone, Default)]
+pub(crate) struct Limits {
+    pub(crate) most: Option<Duration>,
+    pub(crate) interrupt: Option<CancellationToken>,
+}
+
+impl Limits {
+    /// Returns the smaller of these limits and `most`.
+    pub(crate) fn within(&self, most: Duration) -> Duration {
+        self.most.map_or(most, |outer| outer.min(most))
+    }
+
+    /// Returns an error if a wait that began then is over.
+    pub(crate) fn check(&self, begun: Instant) -> Result<(), Error> {
+        if is_interrupted()
+            || self
+                .interrupt
+                .as_ref()
+                .is_some_and(CancellationToken::is_cancelled)
+        {
+            return Err(Error::Cancelled { resumable: true });
+        }
+        match self.most.filter(|most| begun.elapsed() >= *most) {
+            Some(after) => Err(Error::TimedOut { after }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Returns a duration of so many seconds.

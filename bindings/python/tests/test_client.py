@@ -105,10 +105,12 @@ def test_a_file_that_is_not_closed_does_not_appear(client):
             raise KeyError
     dropped = client.open("failed", "wb")
     dropped.write(b"x")
-    del dropped
-    raw = client.open("failed", "wb", buffering=0)
-    raw.write(b"x")
-    raw.discard()
+    with pytest.warns(ResourceWarning, match="not closed"):
+        del dropped
+    with pytest.raises(KeyError):
+        with client.open("failed", "wb", buffering=0) as raw:
+            raw.write(b"x")
+            raise KeyError
     assert client.list() == []
 
 
@@ -234,8 +236,11 @@ def test_asyncio_awaits_the_same_calls(server):
             assert await asyncio.gather(*map(client.read, names)) == [n.encode() for n in names]
             assert len([stat async for stat in client.walk()]) == 20
             await asyncio.to_thread(server.close)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.stat("1"), 0.3)
+            begun = asyncio.get_running_loop().time()
+            for waiting in (client.stat("1"), client.put("/bin/sh", progress=print), anext(client.walk())):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(waiting, 0.3)
+            assert asyncio.get_running_loop().time() - begun < 5
 
     asyncio.run(run())
 

@@ -1,14 +1,18 @@
 """pandas, pyarrow and zarr read and write through fsspec."""
 
+import io
 import pickle
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import nicstripe
 
 fsspec = pytest.importorskip("fsspec")
+
+from nicstripe.fsspec import NicstripeFileSystem  # noqa: E402
 
 
 @pytest.fixture
@@ -78,11 +82,100 @@ def test_a_file_system_connects_again_in_a_forked_child(options):
         assert pool.map(fs.cat_file, ["file"] * 4, chunksize=1) == [b"1"] * 4
 
 
+def test_a_compressed_file_is_complete(options):
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
+    for compression in ("gzip", "bz2", "xz", "infer"):
+        with fs.open("file.gz", "wb", compression=compression) as file:
+            file.write(b"content" * 1000)
+        with fs.open("file.gz", "rb", compression=compression) as file:
+            assert file.read() == b"content" * 1000
+    with fs.open("text", "wt", compression="gzip", encoding="utf-8") as file:
+        file.write("text")
+    with fsspec.open("nicstripe://127.0.0.1/text", "rt", compression="gzip", **options) as file:
+        assert file.read() == "text"
+    assert fs.cat("text", start=0, end=2) == b"\x1f\x8b"
+
+
+def test_a_transaction_is_committed_whole_or_not_at_all(options):
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
+    with pytest.raises(KeyError):
+        with fs.transaction:
+            with fs.open("one", "wb") as file:
+                file.write(b"1")
+            raise KeyError
+    assert fs.ls("") == []
+    with fs.transaction:
+        with fs.open("one", "wb") as file:
+            file.write(b"1")
+        assert not fs.exists("one")
+    assert fs.cat("one") == b"1"
+
+
+def test_a_directory_is_moved_and_never_into_itself(options):
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
+    fs.pipe("d/e/file", b"1")
+    for target in ("d/e/f", "d/new/d"):
+        with pytest.raises(ValueError, match="into itself"):
+            fs.mv("d", target, recursive=True)
+    fs.mv("d/", "d", recursive=True)
+    fs.mv("d", "moved/d", recursive=True)
+    fs.mv("moved/d/e/file", "moved/d")
+    assert fs.find("") == ["moved/d/file"]
+    fs.rm("", recursive=True)
+    assert fs.ls("") == []
+
+
+def test_an_error_is_not_an_answer(options, server):
+    fs = fsspec.filesystem("nicstripe", host="127.0.0.1", patience=0.3, **options)
+    fs.pipe("d/file", b"1")
+    assert fs.cat_file("d/file", 5) == b"" and not fs.exists("d/file/x") and not fs.isdir("x")
+    server.close()
+    for call in (
+        lambda: fs.exists("d"),
+        lambda: fs.isfile("d"),
+        lambda: fs.glob("*"),
+        lambda: fs.find("", maxdepth=1),
+        lambda: list(fs.walk("")),
+    ):
+        with pytest.raises(nicstripe.Error):
+            call()
+
+
+def test_a_url_names_host_and_port_and_instances_share_a_session(options):
+    of_url = NicstripeFileSystem._get_kwargs_from_urls
+    assert of_url("nicstripe://[fe80::1%eth1]:7/a") == {"host": "fe80::1%eth1", "port": 7}
+    assert of_url("nicstripe://Nas/a/b") == {"host": "Nas"} and of_url("a/b") == {}
+    assert NicstripeFileSystem("::1", 7).unstrip_protocol("/a") == "nicstripe://[::1]:7/a"
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(fsspec.filesystem("nicstripe", host="127.0.0.1", **options).client))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 8 and len(set(map(id, found))) == 1
+
+
+def test_a_file_is_got_into_memory_and_not_over_a_directory(options, tmp_path):
+    fs, memory = fsspec.filesystem("nicstripe", host="127.0.0.1", **options), io.BytesIO()
+    fs.pipe("file", b"1")
+    fs.get_file("file", memory)
+    assert memory.getvalue() == b"1"
+    with pytest.raises(IsADirectoryError):
+        fs.get_file("file", str(tmp_path))
+
+
 def test_a_part_that_was_not_written_whole_does_not_appear(options):
     fs = fsspec.filesystem("nicstripe", host="127.0.0.1", **options)
     with pytest.raises(nicstripe.Error):
         with fs.open("file", "wb") as file:
             file.write(b"1")
+            raise nicstripe.Error
+    with pytest.raises(nicstripe.Error):
+        with fs.open("file", "w") as file:
+            file.write("1")
             raise nicstripe.Error
     assert fs.ls("") == []
     with pytest.raises(NotImplementedError, match="ab"):

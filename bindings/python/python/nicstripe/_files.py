@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import subprocess
+import warnings
 
 
 class _Reader(io.RawIOBase):
@@ -54,58 +55,109 @@ class _Reader(io.RawIOBase):
             self._reader.close()
 
 
-class _Writer(io.RawIOBase):
-    """File at the daemon that is written. It appears whole when it is closed, and not after ``discard``."""
+class _Discarding:
+    """End of a file that is written: an exception in its ``with`` block, or nobody who closes it, discards it."""
 
-    def __init__(self, writer, name):
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def __del__(self):
+        # Nobody said that it is complete.
+        if not self.closed:
+            warnings.warn(f"{self!r} was not closed, and is discarded", ResourceWarning, stacklevel=2)
+            self.discard()
+
+
+class _Writer(_Discarding, io.RawIOBase):
+    """File at the daemon that is written. It appears whole when it is closed, and not after ``discard``.
+
+    Without ``autocommit`` it appears with ``commit``, after it was closed.
+    """
+
+    def __init__(self, writer, name, autocommit=True):
         self._writer = writer
-        self._at = 0
+        self._commits = autocommit
         self.name = name
         self.mode = "wb"
         self.report = None
+        # Not by a method in Python: a signal that is handled there, behind the write, would make the buffer
+        # above write again what was written.
+        self.write = writer.write
 
     def writable(self):
         return True
 
     def tell(self):
         self._checkClosed()
-        return self._at
-
-    def write(self, data):
-        self._checkClosed()
-        written = self._writer.write(data)
-        self._at += written
-        return written
+        return self._writer.tell()
 
     def discard(self):
         """Drops what was written; the name does not change."""
-        if not self.closed:
-            self._writer.discard()
-            super().close()
+        self._writer.discard()
+        super().close()
+
+    def commit(self):
+        """Completes a file that was opened without ``autocommit``."""
+        self.report = self._writer.finish()
 
     def close(self):
         if self.closed:
             return
         try:
-            self.report = self._writer.finish()
+            if self._commits:
+                self.commit()
         finally:
             super().close()
 
-    def __del__(self):
-        # Nobody said that it is complete.
+
+class _Compressing(io.RawIOBase):
+    """Compressor over a file that is written, which ends with it."""
+
+    def __init__(self, compressor, file):
+        self._compressor, self._file = compressor, file
+        self.write = compressor.write
+
+    def writable(self):
+        return True
+
+    @property
+    def report(self):
+        return self._file.report
+
+    def commit(self):
+        self._file.commit()
+
+    def discard(self):
+        self._file.discard()
+        super().close()
+
+    def close(self):
+        if self.closed:
+            return
         try:
-            self.discard()
-        except Exception:
-            pass
+            self._compressor.close()
+        except BaseException:
+            self._file.discard()
+            raise
+        finally:
+            super().close()
+        self._file.close()
 
 
-class _BufferedWriter(io.BufferedWriter):
-    """Like ``io.BufferedWriter``, but an exception in its ``with`` block discards the file."""
+class _BufferedWriter(_Discarding, io.BufferedWriter):
+    """Buffer over a file that is written."""
 
     @property
     def report(self):
         """Report of the transfer, after ``close``."""
         return self.raw.report
+
+    def commit(self):
+        """Completes a file that was opened without ``autocommit``."""
+        self.raw.commit()
 
     def discard(self):
         """Drops what was written; the name does not change."""
@@ -115,33 +167,39 @@ class _BufferedWriter(io.BufferedWriter):
         if self.raw.closed:
             return
         try:
-            super().close()
+            self.flush()
         except BaseException:
             # What is in the buffer could not be sent: the rest is not the file.
-            self.raw.discard()
-            raise
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.close()
-        else:
             self.discard()
+            raise
+        super().close()
 
-    def __del__(self):
-        self.raw.discard()
 
+class _TextWriter(_Discarding, io.TextIOWrapper):
+    """Text over a file that is written."""
 
-class _TextWriter(io.TextIOWrapper):
-    """Text that is written; an exception in its ``with`` block discards the file."""
+    @property
+    def report(self):
+        """Report of the transfer, after ``close``."""
+        return self.buffer.report
 
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.close()
-        else:
-            self.buffer.discard()
+    def commit(self):
+        """Completes a file that was opened without ``autocommit``."""
+        self.buffer.commit()
 
-    def __del__(self):
+    def discard(self):
+        """Drops what was written; the name does not change."""
         self.buffer.discard()
+
+    def close(self):
+        if self.buffer.closed:
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self.discard()
+            raise
+        super().close()
 
 
 #: Size of a buffer in bytes: that of four chunks on the wire.
@@ -164,10 +222,16 @@ def open(client, name, mode, buffering, text, **options):
         return io.TextIOWrapper(file, *text) if is_text else file
     if kind == "x":
         _require_absent(client, name)
-    options.setdefault("replace", kind == "w")
-    raw = _Writer(client.open_writer(name, **options), name)
+    autocommit = options.pop("autocommit", True)
+    options["replace"] = kind == "w" and options.get("replace", True)
+    raw = _Writer(client.open_writer(name, **options), name, autocommit)
     file = _BufferedWriter(raw, size) if size else raw
     return _TextWriter(file, *text) if is_text else file
+
+
+def compressing(compressor, file):
+    """Returns a file that is written through a compressor, and that ends both."""
+    return _BufferedWriter(_Compressing(compressor, file), _BUFFER)
 
 
 def _require_absent(client, name):

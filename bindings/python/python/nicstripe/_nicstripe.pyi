@@ -1,7 +1,7 @@
 import builtins
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal, Self, TypedDict, Unpack, final
 
 from _typeshed import ReadableBuffer as Buffer
@@ -126,12 +126,15 @@ class ObjectReader:
 @final
 class ObjectWriter:
     def write(self, data: Buffer) -> int: ...
+    def tell(self) -> int: ...
     def finish(self) -> Report: ...
     def discard(self) -> None: ...
 
 @final
 class Client:
     host: str
+    @property
+    def closed(self) -> bool: ...
     def __new__(cls, host: str, **settings: Unpack[_Settings]) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: object) -> None: ...
@@ -139,7 +142,7 @@ class Client:
     def interruptible(self) -> tuple[Client, Callable[[], None]]: ...
     def put(
         self,
-        source: _Name | Sequence[_Name],
+        source: _Name | builtins.list[Any] | tuple[Any, ...],
         name: _Name | None = None,
         *,
         progress: _Progress | None = None,
@@ -147,7 +150,7 @@ class Client:
     ) -> Report: ...
     def get(
         self,
-        name: _Name | Sequence[_Name] | None,
+        name: _Name | builtins.list[Any] | tuple[Any, ...] | None,
         target: _Name,
         *,
         progress: _Progress | None = None,
@@ -155,13 +158,13 @@ class Client:
     ) -> Report: ...
     def start_put(
         self,
-        source: _Name | Sequence[_Name],
+        source: _Name | builtins.list[Any] | tuple[Any, ...],
         name: _Name | None = None,
         **options: Unpack[_TreeOptions],
     ) -> Transfer: ...
     def start_get(
         self,
-        name: _Name | Sequence[_Name] | None,
+        name: _Name | builtins.list[Any] | tuple[Any, ...] | None,
         target: _Name,
         **options: Unpack[_TreeOptions],
     ) -> Transfer: ...
@@ -230,7 +233,7 @@ class Client:
     ) -> Stat: ...
     def exec(
         self,
-        args: Iterable[_Name],
+        args: Sequence[_Name],
         *,
         input: str | Buffer | None = None,
         text: bool = False,

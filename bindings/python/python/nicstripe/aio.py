@@ -3,11 +3,12 @@
 >>> async with await nicstripe.aio.connect("nas") as nas:
 ...     await nas.put("disk.img")
 
-A call runs on a thread of the loop's executor. When its task is cancelled, the call ends at once.
+A call runs on a thread of the client. When its task is cancelled, the call ends at once.
 """
 
 import asyncio
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 from ._nicstripe import Client as _Client
 
@@ -32,6 +33,9 @@ _CALLS = (
     "write",
 )
 
+#: Calls of a client that run at the same time; further ones wait. That of transfers.
+_AT_ONCE = 64
+
 
 async def connect(host, **settings):
     """Connects to a daemon; see :class:`nicstripe.Client`."""
@@ -43,6 +47,7 @@ class Client:
 
     def __init__(self, client):
         self.client = client
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "nicstripe-aio")
 
     async def __aenter__(self):
         return self
@@ -51,34 +56,33 @@ class Client:
         await self.close()
 
     async def close(self):
-        """Closes the session."""
-        await asyncio.to_thread(self.client.close)
+        """Closes the session, and ends the threads."""
+        await asyncio.wrap_future(self._threads.submit(self.client.close))
+        self._threads.shutdown(wait=False)
 
     async def walk(self, name=None, **options):
         """Iterates over all that is below a directory."""
-        entries = self.client.walk(name, **options)
-        while (entry := await asyncio.to_thread(next, entries, None)) is not None:
+        client, interrupt = self.client.interruptible()
+        entries = await self._run(functools.partial(client.walk, name, **options), interrupt)
+        while (entry := await self._run(functools.partial(next, entries, None), interrupt)) is not None:
             yield entry
 
-
-async def _call(self, *args, _name, **kwargs):
-    client, interrupt = self.client.interruptible()
-    running = asyncio.get_running_loop().run_in_executor(
-        None, functools.partial(getattr(client, _name), *args, **kwargs)
-    )
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        interrupt()
-        # It ends at once: nothing of it goes on behind the caller's back.
-        await asyncio.wait([running])
-        running.exception()
-        raise
+    async def _run(self, call, interrupt):
+        """Awaits a call on a thread. If that is cancelled, the call is interrupted, and has ended."""
+        running = self._threads.submit(call)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            interrupt()
+            if not running.cancel():
+                await asyncio.wait([asyncio.wrap_future(running)])
+            raise
 
 
 def _awaited(name):
     async def call(self, *args, **kwargs):
-        return await _call(self, *args, _name=name, **kwargs)
+        client, interrupt = self.client.interruptible()
+        return await self._run(functools.partial(getattr(client, name), *args, **kwargs), interrupt)
 
     call.__name__, call.__doc__ = name, getattr(_Client, name).__doc__
     return call

@@ -137,10 +137,16 @@ class Backend(_base.BackendBase):
 
     def gather(self, sources):
         """Returns ranges of items, concatenated in their order. Reads up to 8 at a time."""
-        self._opened()
+        client, end = self._opened().interruptible()
         wanted = [source for source in validate_sources(sources) if source[2]]
+        part = Backend(client, self._base)
+        part._client = client
         with ThreadPoolExecutor(8) as pool:
-            return b"".join(pool.map(self._range, wanted))
+            try:
+                return b"".join(pool.map(part._range, wanted))
+            except BaseException:
+                end()
+                raise
 
     def defrag(self, sources, *, target=None, algorithm=None, namespace=None, levels=0):
         """Makes one item of ranges of others, and returns its name.

@@ -1,21 +1,31 @@
 """A daemon as a file system of fsspec: ``nicstripe://nas/data/x.parquet``.
 
 Storage options are the settings of :class:`nicstripe.Client`. Instances of one host with the same options
-share a session, also after unpickling in another process, which connects anew.
+share a session. One that is unpickled in another process, or used after a fork, connects anew.
 """
 
 import datetime
+import errno
+import io
 import os
+import re
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 from fsspec.spec import AbstractFileSystem
-from fsspec.utils import infer_storage_options
+from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
 
+from ._files import _TextWriter, compressing
+from ._errors import Error
 from ._nicstripe import Client
 
 #: Requests of one call that run at the same time; a client has 64 at most.
 _AT_ONCE = 16
+
+_URL = re.compile(r"nicstripe://(?:\[([^]]+)]|([^:/]+))(?::(\d+))?(?:/|$)")
 
 
 class NicstripeFileSystem(AbstractFileSystem):
@@ -35,30 +45,24 @@ class NicstripeFileSystem(AbstractFileSystem):
             settings.pop(own, None)
         self._host = host
         self._settings = dict(settings, port=port)
-        self._connecting = threading.Lock()
-        self._connected = None
-        self._process = None
+        self._client = None
 
     @property
     def client(self):
-        """Client beneath, which is connected when it is needed, and again after a fork."""
-        if self._process != os.getpid():
-            # A lock of the parent may be held for ever.
-            self._connecting = threading.Lock()
-            self._connected, self._process = None, os.getpid()
-        with self._connecting:
-            if self._connected is None:
-                self._connected = Client(self._host, **self._settings)
-            return self._connected
+        """Client beneath, which is connected when it is needed, and again after ``close`` or a fork."""
+        client = self._client
+        if client is None or client.closed:
+            self._client = client = _shared(self._host, self._settings)
+        return client
 
     @property
     def fsid(self):
         return f"nicstripe-{self._host}-{self._settings['port'] or 7747}"
 
     def close(self):
-        """Closes the session; the next call opens another."""
-        client, self._connected = self._connected, None
-        if client is not None and self._process == os.getpid():
+        """Closes the session, also for other instances; the next call opens another."""
+        client, self._client = self._client, None
+        if client is not None:
             client.close()
 
     @classmethod
@@ -71,13 +75,17 @@ class NicstripeFileSystem(AbstractFileSystem):
         return path.strip("/")
 
     def unstrip_protocol(self, name):
+        host = f"[{self._host}]" if ":" in self._host else self._host
         port = f":{self._settings['port']}" if self._settings["port"] else ""
-        return f"nicstripe://{self._host}{port}/{self._strip_protocol(name)}"
+        return f"nicstripe://{host}{port}/{self._strip_protocol(name)}"
 
     @staticmethod
     def _get_kwargs_from_urls(path):
-        options = infer_storage_options(path)
-        return {key: options[key] for key in ("host", "port") if options.get(key)}
+        found = _URL.match(path)
+        if found is None:
+            return {}
+        v6, host, port = found.groups()
+        return {"host": v6 or host, **({"port": int(port)} if port else {})}
 
     # Names
 
@@ -96,6 +104,29 @@ class NicstripeFileSystem(AbstractFileSystem):
         if not path:
             return {"name": "", "size": 0, "type": "directory"}
         return self._entry(path, self.client.stat(path))
+
+    def _info_or_none(self, path):
+        # Only what does not exist is told from an error, unlike in the base class.
+        try:
+            return self.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def exists(self, path, **kwargs):
+        return self._info_or_none(path) is not None
+
+    def isfile(self, path):
+        info = self._info_or_none(path)
+        return info is not None and info["type"] == "file"
+
+    def isdir(self, path):
+        info = self._info_or_none(path)
+        return info is not None and info["type"] == "directory"
+
+    def walk(self, path, maxdepth=None, topdown=True, on_error="omit", **kwargs):
+        if on_error == "omit":
+            on_error = _omit_missing
+        return super().walk(path, maxdepth=maxdepth, topdown=topdown, on_error=on_error, **kwargs)
 
     def ls(self, path, detail=True, **kwargs):
         path = self._strip_protocol(path)
@@ -168,16 +199,24 @@ class NicstripeFileSystem(AbstractFileSystem):
 
     def rm(self, path, recursive=False, maxdepth=None):
         paths = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
-        # The content of a directory before the directory.
-        for name, error in self.client.remove_many(sorted(paths, reverse=True)):
+        # The content of a directory before the directory. The root stays.
+        for _, error in self.client.remove_many(sorted(filter(None, paths), reverse=True)):
             raise error
 
     def mv(self, path1, path2, recursive=False, maxdepth=None, **kwargs):
-        if isinstance(path1, str) and isinstance(path2, str) and maxdepth is None:
+        if isinstance(path1, str) and isinstance(path2, str):
             source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-            if self.isfile(source) and not path2.endswith("/") and not self.isdir(target):
-                if source != target:
-                    self.client.rename(source, target, replace=True, parents=True)
+            if source == target:
+                return
+            if target.startswith(source + "/") or not source:
+                raise ValueError(f"cannot move {path1!r} into itself, to {path2!r}")
+            info = self._info_or_none(source)
+            is_file = info is not None and info["type"] != "directory"
+            if is_file and not path2.endswith("/") and not self.isdir(target):
+                self.client.rename(source, target, replace=True, parents=True)
+                return
+            if info is not None and recursive and maxdepth is None and not self.exists(target):
+                self.client.rename(source, target, parents=True)
                 return
         super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
 
@@ -190,30 +229,35 @@ class NicstripeFileSystem(AbstractFileSystem):
 
     # Content
 
-    def _open(self, path, mode="rb", block_size=None, cache_options=None, **kwargs):
+    def open(self, path, mode="rb", block_size=None, cache_options=None, compression=None, **kwargs):
+        is_written = mode.startswith(("w", "x"))
+        if is_written and "b" not in mode:
+            words = {word: kwargs.pop(word) for word in ("encoding", "errors", "newline") if word in kwargs}
+            file = self.open(path, mode.replace("t", "") + "b", block_size, cache_options, compression, **kwargs)
+            return _TextWriter(file, **words)
+        if not is_written or compression is None:
+            return super().open(path, mode, block_size, cache_options, compression, **kwargs)
+        if compression == "infer":
+            compression = infer_compression(self._strip_protocol(path))
+        file = self.open(path, mode, block_size, cache_options, **kwargs)
+        # That of the base class would not close the file beneath.
+        return compressing(compr[compression](file, mode="w"), file) if compression else file
+
+    def _open(self, path, mode="rb", block_size=None, autocommit=True, cache_options=None, **kwargs):
         path = self._strip_protocol(path)
         if mode not in ("rb", "wb", "xb"):
             raise NotImplementedError(f"mode {mode!r}: a file is read, or written as a whole")
         buffering = None if block_size in (None, "default") else int(block_size)
-        options = {} if mode == "rb" else {"parents": True}
-        for cache in ("autocommit", "cache_type", "size"):
+        options = {} if mode == "rb" else {"parents": True, "autocommit": autocommit}
+        for cache in ("cache_type", "size"):
             kwargs.pop(cache, None)
         return self.client.open(path, mode, buffering, **options, **kwargs)
 
     def cat_file(self, path, start=None, end=None, **kwargs):
-        path = self._strip_protocol(path)
-        if (start or 0) < 0 or (end is not None and end < 0):
-            size = self.client.stat(path).size
-            start = max(0, size + start) if (start or 0) < 0 else start
-            end = max(0, size + end) if end is not None and end < 0 else end
-        start = start or 0
-        if end is not None and end <= start:
-            return b""
-        return self.client.read(path, start, end)
+        return _read(self.client, self._strip_protocol(path), start, end)
 
     def pipe_file(self, path, value, mode="overwrite", **kwargs):
-        replace = mode == "overwrite"
-        self.client.write(self._strip_protocol(path), value, parents=True, replace=replace)
+        _write(self.client, self._strip_protocol(path), value, mode)
 
     def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **kwargs):
         if not isinstance(starts, list):
@@ -222,21 +266,19 @@ class NicstripeFileSystem(AbstractFileSystem):
             ends = [ends] * len(paths)
         if not len(paths) == len(starts) == len(ends):
             raise ValueError("expected as many starts and ends as paths")
-        ranges = list(zip(paths, starts, ends))
-        read = self._each(lambda one: self.cat_file(*one), ranges)
-        for error in read:
-            if isinstance(error, Exception) and on_error == "raise":
-                raise error
+        ranges = zip(self._strip_protocol(list(paths)), starts, ends)
+        read = self._each(_read, list(ranges))
+        if on_error == "raise":
+            _raise_first(read)
         return read
 
-    def cat(self, path, recursive=False, on_error="raise", **kwargs):
+    def cat(self, path, recursive=False, on_error="raise", start=None, end=None, **kwargs):
         paths = self.expand_path(path, recursive=recursive, **kwargs)
         if len(paths) == 1 and isinstance(path, str) and paths[0] == self._strip_protocol(path):
-            return self.cat_file(paths[0])
-        read = dict(zip(paths, self._each(self.cat_file, paths)))
-        errors = [error for error in read.values() if isinstance(error, Exception)]
-        if errors and on_error == "raise":
-            raise errors[0]
+            return self.cat_file(paths[0], start, end)
+        read = dict(zip(paths, self._each(_read, [(name, start, end) for name in paths])))
+        if on_error == "raise":
+            _raise_first(read.values())
         if on_error == "omit":
             read = {name: data for name, data in read.items() if not isinstance(data, Exception)}
         return read
@@ -244,22 +286,23 @@ class NicstripeFileSystem(AbstractFileSystem):
     def pipe(self, path, value=None, **kwargs):
         if isinstance(path, str):
             return self.pipe_file(path, value, **kwargs)
-        written = self._each(lambda one: self.pipe_file(*one, **kwargs), list(path.items()))
-        for error in written:
-            if isinstance(error, Exception):
-                raise error
+        mode = kwargs.get("mode", "overwrite")
+        items = [(self._strip_protocol(name), data, mode) for name, data in path.items()]
+        _raise_first(self._each(_write, items))
 
-    def get_file(self, rpath, lpath, callback=None, outfile=None, **kwargs):
+    def get_file(self, rpath, lpath, callback=DEFAULT_CALLBACK, outfile=None, **kwargs):
         rpath = self._strip_protocol(rpath)
         if outfile is not None or not isinstance(lpath, (str, os.PathLike)):
             return super().get_file(rpath, lpath, callback=callback, outfile=outfile, **kwargs)
         if self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
+        if os.path.isdir(lpath):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), lpath)
         os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
         self.client.get(rpath, lpath, replace=True, progress=_telling(callback))
 
-    def put_file(self, lpath, rpath, callback=None, mode="overwrite", **kwargs):
+    def put_file(self, lpath, rpath, callback=DEFAULT_CALLBACK, mode="overwrite", **kwargs):
         rpath = self._strip_protocol(rpath)
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
@@ -267,20 +310,84 @@ class NicstripeFileSystem(AbstractFileSystem):
         replace = mode == "overwrite"
         self.client.put(lpath, rpath, replace=replace, parents=True, progress=_telling(callback))
 
-    @staticmethod
-    def _each(call, items):
-        """Calls for each item, several at a time. Returns results and exceptions in their order."""
+    def _each(self, call, items):
+        """Calls with the client and each item, several at a time. Returns results and exceptions in their order."""
+        client, end = self.client.interruptible()
 
         def one(item):
             try:
-                return call(item)
+                return call(client, *item)
             except Exception as error:
                 return error
 
         if len(items) < 2:
             return [one(item) for item in items]
         with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "nicstripe-fsspec") as pool:
-            return list(pool.map(one, items))
+            try:
+                return list(pool.map(one, items))
+            except BaseException:
+                end()
+                raise
+
+
+def _read(client, path, start, end):
+    start = start or 0
+    if start < 0 or (end is not None and end < 0):
+        size = client.stat(path).size
+        start = max(0, size + start) if start < 0 else start
+        end = max(0, size + end) if end is not None and end < 0 else end
+    if end is not None and end <= start:
+        return b""
+    try:
+        return client.read(path, start, end)
+    except Error as error:
+        # Past the end, as a slice.
+        if error.code == "range":
+            return b""
+        raise
+
+
+def _write(client, path, value, mode):
+    client.write(path, value, parents=True, replace=mode == "overwrite")
+
+
+def _raise_first(results):
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+def _omit_missing(error):
+    """Leaves out directories that vanish, and no others: an incomplete list would look like a whole one."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
+#: Clients of this process by host and settings, as long as a file system uses them.
+_clients = weakref.WeakValueDictionary()
+_connecting = {}
+_lock = threading.Lock()
+
+
+def _shared(host, settings):
+    """Returns the client of a host that has these settings; connects one if there is none."""
+    key = repr((host, sorted(settings.items())))
+    with _lock:
+        connecting = _connecting.setdefault(key, threading.Lock())
+    with connecting:
+        client = _clients.get(key)
+        if client is None or client.closed:
+            _clients[key] = client = Client(host, **settings)
+        return client
+
+
+def _forget():
+    """Begins anew in a forked child: threads of the parent may have held the locks."""
+    global _clients, _connecting, _lock
+    _clients, _connecting, _lock = weakref.WeakValueDictionary(), {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 #: Options of fsspec itself, which a client does not have.
@@ -297,7 +404,7 @@ _OWN_OPTIONS = (
 
 def _telling(callback):
     """Returns the function that passes progress to a callback of fsspec."""
-    if callback is None:
+    if callback is DEFAULT_CALLBACK or callback is None:
         return None
 
     def told(progress):
