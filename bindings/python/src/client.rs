@@ -163,7 +163,7 @@ impl Client {
     }
 
     /// Returns a client of the same session whose calls, and those of its files, raise `TimeoutError`
-    /// after so many seconds, or after the time of this client if that is less.
+    /// after `seconds`, or after the limit of this client if that is shorter.
     fn within(&self, py: Python<'_>, seconds: f64) -> PyResult<Self> {
         let most = self.limits.within(duration(seconds)?);
         let mut limits = self.limits.clone();
@@ -490,8 +490,8 @@ impl Client {
 
     /// Runs a command at the daemon to its end, as `subprocess.run` does, and returns a
     /// `subprocess.CompletedProcess` with `returncode`, `stdout` and `stderr`. The daemon's `exec=` lists
-    /// the commands that this machine may run. A signal N is the `returncode` 128 + N, as a shell
-    /// tells it, or -N. Outputs are limited to 64 MiB each.
+    /// the commands that this machine may run. For a signal N the
+    /// `returncode` is 128 + N, as in a shell, or -N. Each output has at most 64 MiB.
     #[pyo3(signature = (args, *, input=None, text=false, check=false, timeout=None))]
     fn exec<'py>(
         &self,
@@ -532,8 +532,8 @@ impl Client {
     }
 
     /// Measures the links, each alone and all together, both ways. Returns the report of
-    /// `nicstripe bench --json` as a dict. Each load takes at most `load` seconds; with `budget` none
-    /// begins after so many seconds.
+    /// `nicstripe bench --json` as a dict. Each load takes at most `load` seconds; none begins
+    /// later than `budget` seconds.
     #[pyo3(signature = (load=10.0, *, repeats=None, budget=None))]
     fn bench<'py>(
         &self,

@@ -68,7 +68,7 @@ pub(crate) fn invalid_name(py: Python<'_>, error: NameError) -> PyErr {
     raised(py, &Error::Name(error))
 }
 
-/// Returns the exception of a tree copy of which some entries failed.
+/// Returns the exception of a tree copy with failed entries.
 pub(crate) fn incomplete(py: Python<'_>, failed: u64, report: Report) -> PyErr {
     static INCOMPLETE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let made = INCOMPLETE

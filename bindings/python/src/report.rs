@@ -21,7 +21,7 @@ impl Report {
         self.0.digest.map(|digest| digest.to_string())
     }
 
-    /// Entity tag of the file that was written; `None` for a tree, and if the daemon tells none.
+    /// Entity tag of the written file; `None` for a tree, and from a daemon without tags.
     #[getter]
     fn etag(&self) -> Option<String> {
         self.0.etag.map(|tag| tag.to_string())
@@ -33,7 +33,7 @@ impl Report {
         self.0.elapsed.as_secs_f64()
     }
 
-    /// Bytes that an interrupted attempt had left, and that were not sent again.
+    /// Bytes of an interrupted attempt, which were not sent again.
     #[getter]
     fn resumed_bytes(&self) -> u64 {
         self.0.resumed_bytes
@@ -51,7 +51,7 @@ impl Report {
         self.0.expected.map(|rate| rate.0)
     }
 
-    /// What limited the rate, such as `"cables"` or `"receiver"`.
+    /// Bottleneck of the rate, such as `"cables"` or `"receiver"`.
     #[getter]
     fn limited_by(&self) -> &'static str {
         self.0.limited_by.word()

@@ -22,7 +22,7 @@ pub(crate) struct Stat {
     size: u64,
     /// Time of the last modification in nanoseconds since 1970, on the daemon's clock.
     modified_ns: i128,
-    /// Entity tag of a file, which changes with its content; `None` if the daemon tells none.
+    /// Entity tag of a file, which changes with its content; `None` from a daemon without tags.
     etag: Option<String>,
     /// BLAKE3 hash of a file in hexadecimal digits, if the daemon knows it and it was asked for.
     digest: Option<String>,

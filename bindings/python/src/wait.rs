@@ -29,7 +29,7 @@ pub(crate) fn is_interrupted() -> bool {
         let checked = py.check_signals();
         checked.map_err(|exception| exception.restore(py)).is_err()
     });
-    // Without an interpreter nobody waits for the result.
+    // The interpreter has ended.
     ended.unwrap_or(true)
 }
 
@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-/// Returns a duration of so many seconds.
+/// Converts seconds to a duration.
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     let duration = Duration::try_from_secs_f64(seconds);
     duration.map_err(|_| PyValueError::new_err(format!("{seconds}: expected seconds, 0 or more")))

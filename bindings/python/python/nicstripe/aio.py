@@ -8,7 +8,9 @@ A call runs on a thread of the client. When its task is cancelled, the call ends
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from ._nicstripe import Client as _Client
 
@@ -48,6 +50,10 @@ class Client:
     def __init__(self, client):
         self.client = client
         self._threads = ThreadPoolExecutor(_AT_ONCE, "nicstripe-aio")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, call: str) -> Callable[..., Awaitable[Any]]: ...
 
     async def __aenter__(self):
         return self
