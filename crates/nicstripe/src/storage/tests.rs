@@ -266,7 +266,7 @@ fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
 
     assert_eq!(
         code(storage.make_dir(&name("dir/file/x"))),
-        Some(FailCode::Exists)
+        Some(FailCode::NotADirectory)
     );
     assert_eq!(code(storage.remove(&name("dir"))), Some(FailCode::Exists));
     assert_eq!(
