@@ -2,7 +2,7 @@
 //! bindings (`bindings/python/examples/rate.py`, `bindings/c/examples/rate.c`).
 //!
 //! ```text
-//! cargo run --release --example rate -- HOST put|get|put-objects|get-objects [MIB]
+//! cargo run --release --example rate -- HOST put|get|put-objects|get-objects [MIB [PORT]]
 //! ```
 //!
 //! Prints MB/s of MIB MiB (2048) of random data, from the first byte until it is durable, or read. Uses
@@ -15,7 +15,7 @@ use std::{
 };
 
 use nicstripe::{
-    CopyOptions, Name,
+    CopyOptions, DEFAULT_PORT, Name,
     blocking::Client,
     trust::{Home, Identity, Peers},
 };
@@ -28,14 +28,18 @@ const OBJECT: u64 = 2 << 20;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(host), Some(what)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: rate HOST put|get|put-objects|get-objects [MIB]".into());
+        return Err("usage: rate HOST put|get|put-objects|get-objects [MIB [PORT]]".into());
     };
     let mib = arguments.next().map_or(Ok(2048), |text| text.parse())?;
+    let port = arguments
+        .next()
+        .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let size: u64 = mib << 20;
     let home = Home::from_env()?;
     let builder = nicstripe::Client::builder()
         .identity(Identity::load_or_create(home.identity_file())?)
-        .peers(Peers::load(home.peers_file())?);
+        .peers(Peers::load(home.peers_file())?)
+        .port(port);
     let client = Client::connect(builder, &host)?;
     let (name, options) = (Name::parse(b"rate")?, replacing());
     let mut data = vec![0; OBJECT as usize];

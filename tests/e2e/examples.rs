@@ -8,13 +8,14 @@ use nicstripe_testkit::{
 };
 
 /// Examples that have a test, in this file or in [`crate::example_backup`].
-const TESTED: [&str; 7] = [
+const TESTED: [&str; 8] = [
     "backup",
     "bench",
     "embedding_daemon",
     "objects",
     "progress",
     "put",
+    "rate",
     "resume",
 ];
 
@@ -63,6 +64,19 @@ fn a_program_of_ones_own_puts_a_file() {
     );
     assert!(outcome.stdout.contains(&digest(&bytes)), "{outcome}");
     assert!(pair.server.read("file") == bytes);
+}
+
+#[test]
+fn a_program_measures_files_and_objects() {
+    let pair = Pair::new();
+    let port = pair.daemon.port.to_string();
+    for what in ["put", "get", "put-objects", "get-objects"] {
+        let outcome = run(&pair, "rate", &["127.0.0.1", what, "4", &port]);
+        let rate: f64 = outcome.stdout.trim().parse().unwrap();
+        assert!(rate > 0.0, "{outcome}");
+    }
+    assert_eq!(pair.server.read("rate").len(), 4 << 20);
+    assert_eq!(pair.server.read("objects/1").len(), 2 << 20);
 }
 
 #[test]
