@@ -1,7 +1,7 @@
 //! Python bindings of [`nicstripe`]: the module `nicstripe._nicstripe`, which the package `nicstripe`
 //! re-exports. `python/nicstripe/_nicstripe.pyi` has its types.
 //!
-//! All waits go through [`wait`], which releases the interpreter's lock and lets signals end them.
+//! All waits go through the function `wait`, which releases the interpreter's lock and lets signals end them.
 
 #![deny(unsafe_code)]
 
