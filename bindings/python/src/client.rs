@@ -82,16 +82,11 @@ impl Client {
         if is_sequence(source) {
             let sources: Vec<LocalPath> = source.extract()?;
             let sources: Vec<_> = sources.into_iter().map(|source| source.0).collect();
-            let tree = nicstripe::TreeOptions {
-                recursive: true,
-                ..options.tree
-            };
-            return self.start(py, |client| client.put_tree(sources, name, tree));
+            return self.start(py, |client| client.put_tree(sources, name, options.tree));
         }
         let LocalPath(source) = source.extract()?;
         if source.is_dir() {
             let tree = nicstripe::TreeOptions {
-                recursive: true,
                 as_name: true,
                 ..options.tree
             };
@@ -115,30 +110,20 @@ impl Client {
                 .into_iter()
                 .map(|name| TreeSource::named(name.0))
                 .collect();
-            let tree = nicstripe::TreeOptions {
-                recursive: true,
-                ..options.tree
-            };
-            return self.start(py, |client| client.get_tree(sources, target, tree));
+            return self.start(py, |client| client.get_tree(sources, target, options.tree));
         }
         let RemoteDir(name) = name.extract()?;
-        let file = match name {
-            None => None,
-            Some(name) => match self.call(py, |client| client.stat(&name))?.kind {
-                nicstripe::Kind::Dir => Some(Err(name)),
-                _ => Some(Ok(name)),
-            },
-        };
-        let source = match file {
-            Some(Ok(name)) => {
-                of_file(&options)?;
-                return self.start(py, |client| client.get(name, target, options.tree.files));
-            }
-            Some(Err(dir)) => TreeSource::named(dir),
+        let source = match name {
             None => TreeSource::content_of(None),
+            Some(name) => {
+                if self.call(py, |client| client.stat(&name))?.kind != nicstripe::Kind::Dir {
+                    of_file(&options)?;
+                    return self.start(py, |client| client.get(name, target, options.tree.files));
+                }
+                TreeSource::named(name)
+            }
         };
         let tree = nicstripe::TreeOptions {
-            recursive: true,
             as_name: true,
             ..options.tree
         };

@@ -21,6 +21,7 @@ impl Options {
     /// Reads the options of a file or a tree.
     pub(crate) fn of_copy(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut options = Self::default();
+        options.tree.recursive = true;
         each(keywords, |name, value| options.set(name, value))?;
         Ok(options)
     }

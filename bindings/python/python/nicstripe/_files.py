@@ -147,24 +147,27 @@ class _Compressing(io.RawIOBase):
         self._file.close()
 
 
-class _BufferedWriter(_Discarding, io.BufferedWriter):
-    """Buffer over a file that is written."""
+class _Layer(_Discarding):
+    """Layer with a buffer over a file that is written."""
+
+    def _beneath(self):
+        raise NotImplementedError
 
     @property
     def report(self):
         """Report of the transfer, after ``close``."""
-        return self.raw.report
+        return self._beneath().report
 
     def commit(self):
         """Completes a file that was opened without ``autocommit``."""
-        self.raw.commit()
+        self._beneath().commit()
 
     def discard(self):
         """Drops what was written; the name does not change."""
-        self.raw.discard()
+        self._beneath().discard()
 
     def close(self):
-        if self.raw.closed:
+        if self._beneath().closed:
             return
         try:
             self.flush()
@@ -175,31 +178,18 @@ class _BufferedWriter(_Discarding, io.BufferedWriter):
         super().close()
 
 
-class _TextWriter(_Discarding, io.TextIOWrapper):
+class _BufferedWriter(_Layer, io.BufferedWriter):
+    """Buffer over a file that is written."""
+
+    def _beneath(self):
+        return self.raw
+
+
+class _TextWriter(_Layer, io.TextIOWrapper):
     """Text over a file that is written."""
 
-    @property
-    def report(self):
-        """Report of the transfer, after ``close``."""
-        return self.buffer.report
-
-    def commit(self):
-        """Completes a file that was opened without ``autocommit``."""
-        self.buffer.commit()
-
-    def discard(self):
-        """Drops what was written; the name does not change."""
-        self.buffer.discard()
-
-    def close(self):
-        if self.buffer.closed:
-            return
-        try:
-            self.flush()
-        except BaseException:
-            self.discard()
-            raise
-        super().close()
+    def _beneath(self):
+        return self.buffer
 
 
 #: Size of a buffer in bytes: that of four chunks on the wire.
