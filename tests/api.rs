@@ -12,7 +12,6 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -84,7 +83,7 @@ fn document(package: &str) -> Result<PathBuf, Failed> {
         "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${NICSTRIPE_RUSTDOC:-rustdoc}\" \"$@\"\n",
     )?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = nicstripe_testkit::cargo();
     command.args([
         "rustdoc",
         "--locked",

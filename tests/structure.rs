@@ -18,7 +18,7 @@ use std::{
 const LARGEST_CIRCLE: usize = 6;
 
 /// Root files of the checked crates.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 12] = [
     "crates/nicstripe-proto/src/lib.rs",
     "crates/nicstripe-link/src/lib.rs",
     "crates/nicstripe-netlink/src/lib.rs",
@@ -28,6 +28,8 @@ const CRATES: [&str; 10] = [
     "crates/nicstripe-sim/src/lib.rs",
     "crates/nicstripe-testkit/src/lib.rs",
     "crates/nicstripe/src/lib.rs",
+    "crates/nicstripe-s3/src/lib.rs",
+    "crates/nicstripe-web/src/lib.rs",
     "crates/cli/lib.rs",
 ];
 

@@ -202,7 +202,7 @@ impl Bench<'_> {
 /// Builds the backup example, because `cargo bench` does not build `examples/`.
 fn build_example() -> Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = nicstripe_testkit::cargo();
     let status = cargo
         .args([
             "build",

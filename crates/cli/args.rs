@@ -5,7 +5,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         bench, completions, cp, demo, dial, discover, doctor, exec, forward, key, links, ls, man,
-        pair, receive, routes, send, serve, service, ssh_server, status, trust,
+        pair, receive, routes, send, serve, service, ssh_server, status, trust, verify,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -30,6 +30,7 @@ pub(crate) enum Command {
     Service(service::Service),
     Cp(Box<cp::Cp>),
     Ls(ls::Ls),
+    Verify(Box<verify::Verify>),
     Status(status::Status),
     Receive(receive::Receive),
     Send(send::Send),
@@ -58,6 +59,7 @@ impl Command {
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
             Self::Ls(ls) => ls.run(terminal),
+            Self::Verify(verify) => verify.run(terminal),
             Self::Status(status) => status.run(terminal),
             Self::Receive(receive) => receive.run(terminal),
             Self::Send(send) => send.run(terminal),

@@ -33,7 +33,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 25] = [
+    let commands: [&[&str]; 27] = [
         &["demo"],
         &["key"],
         &["pair"],
@@ -47,8 +47,10 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["trust", "list"],
         &["serve"],
         &["serve", "restic"],
+        &["serve", "s3"],
         &["cp"],
         &["ls"],
+        &["verify"],
         &["exec"],
         &["bench"],
         &["doctor"],

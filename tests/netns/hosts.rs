@@ -121,6 +121,21 @@ pub(crate) const BY_ADDRESS: &[&str] = &[
 /// Begin of the argument of a copy to or from host B, by the address of its first interface.
 const FIRST: &str = "10.77.1.2:";
 
+/// Address of host B that no cable has.
+pub(crate) const BEHIND: &str = "10.99.0.1";
+
+/// Gives host B one address, and host A a route to it over each cable, as two routers to the Internet
+/// would.
+pub(crate) fn lead_behind(lab: &Lab) {
+    ip(lab, Host::B, &format!("addr add {BEHIND}/32 dev lo"));
+    for index in 0..lab.links().len() {
+        let (via, device) = (lab.address(Host::B, index), lab.interface(index));
+        let metric = 10 + index;
+        let route = format!("route add {BEHIND}/32 via {via} dev {device} metric {metric}");
+        ip(lab, Host::A, &route);
+    }
+}
+
 /// Runs `ip` with `arguments`, separated by spaces, on a host of the lab.
 pub(crate) fn ip(lab: &Lab, host: Host, arguments: &str) {
     let mut command = lab.command(host, "ip");

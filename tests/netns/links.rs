@@ -310,7 +310,8 @@ fn packets_that_vanish_are_found_and_told() {
 /// and by name.
 fn packets_a_little_below_1500_that_vanish_cost_a_second_and_are_told() {
     let whole = LinkSpec::mbit(RATE);
-    let bytes = content(64 * MIB);
+    // Longer than two steps take that wait for packets which vanish, also on a busy machine.
+    let bytes = content(128 * MIB);
     for (middles, expected) in [
         ([1450, 1500], [Some(1450), None]),
         ([1448, 1300], [Some(1400), Some(1280)]),
@@ -334,8 +335,8 @@ fn packets_a_little_below_1500_that_vanish_cost_a_second_and_are_told() {
             let warning = format!("warning: eth1: packets above {through} bytes are dropped");
             let is_told = outcome.stderr.contains(&warning) && outcome.stderr.contains("tunnel");
             assert!(is_told, "{outcome}");
-            // The copy takes 2 s over one cable.
-            assert!(took < Duration::from_secs(8), "{host}: {took:?}");
+            // The copy takes 6 s over one cable.
+            assert!(took < Duration::from_secs(12), "{host}: {took:?}");
         }
     }
 }

@@ -57,6 +57,8 @@ mod stalls;
 #[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
+mod stores;
+#[cfg(target_os = "linux")]
 mod striping;
 #[cfg(target_os = "linux")]
 mod trees;
@@ -64,6 +66,8 @@ mod trees;
 mod tunnels;
 #[cfg(target_os = "linux")]
 mod unreached;
+#[cfg(target_os = "linux")]
+mod web;
 #[cfg(target_os = "linux")]
 mod wire;
 
@@ -90,7 +94,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Again, Group, length, none},
     };
 
-    let groups: [Group; 41] = [
+    let groups: [Group; 44] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -124,6 +128,9 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
         (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
+        (stores::TESTS, stores::obstacle),
+        (stores::TESTS_WITH_S3S, stores::obstacle_to_s3s),
+        (web::TESTS, web::obstacle),
         (first_contact::TESTS, nicstripe_testkit::Sshd::obstacle),
         (stalls::TESTS, stalls::obstacle),
         (doctor::TESTS_WITH_A_QUOTA, doctor::obstacle_to_quotas),

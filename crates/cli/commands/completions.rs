@@ -73,7 +73,7 @@ fn with_peers(line: &str) -> String {
     };
     let action = match () {
         () if is_of(&["peer", "host", "which"]) => "_nicstripe_peers",
-        () if is_of(&["paths", "repository"]) => "_nicstripe_places",
+        () if is_of(&["paths", "repository", "base"]) => "_nicstripe_places",
         () => return line.to_owned(),
     };
     line.replace(":_default'", &format!(":{action}'"))
@@ -83,8 +83,8 @@ const BASH: &str = r#"
 _nicstripe_paths() {
     local cur="${COMP_WORDS[COMP_CWORD]}" before="" word name
     case "${COMP_WORDS[1]}" in
-        cp|ls) ;;
-        serve) [[ ${COMP_WORDS[2]} == restic ]] || return ;;
+        cp|ls|verify) ;;
+        serve) [[ ${COMP_WORDS[2]} == @(restic|s3) ]] || return ;;
         *) return ;;
     esac
     if [[ ${cur} == : ]]; then
@@ -115,9 +115,9 @@ _nicstripe_and_peers() {
         return
     fi
     case "${COMP_WORDS[1]}" in
-        cp|ls) end=":" ;;
+        cp|ls|verify) end=":" ;;
         bench|dial|doctor|exec|forward|links|status) ;;
-        serve) [[ ${COMP_WORDS[2]} == restic && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
+        serve) [[ ${COMP_WORDS[2]} == @(restic|s3) && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
         trust) [[ ${COMP_WORDS[2]} == @(allow|remove|show) && ${COMP_CWORD} -gt 2 ]] || return ;;
         *) return ;;
     esac
@@ -158,11 +158,13 @@ function __nicstripe_places
     end
 end
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand ls" -f -a "(__nicstripe_places)" -d 'trusted machine'
-complete -c nicstripe -n "__fish_nicstripe_using_subcommand cp" -a "(__nicstripe_places)" -d 'trusted machine'
+for sub in cp verify
+    complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -a "(__nicstripe_places)" -d 'trusted machine'
+end
 for sub in bench dial doctor exec forward links status
     complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -f -a "(__nicstripe_peers)" -d 'trusted machine'
 end
-complete -c nicstripe -n "__fish_nicstripe_using_subcommand serve; and __fish_seen_subcommand_from restic" -f -a "(__nicstripe_places)" -d 'trusted machine'
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand serve; and __fish_seen_subcommand_from restic s3" -f -a "(__nicstripe_places)" -d 'trusted machine'
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand trust; and __fish_seen_subcommand_from allow remove show" -f -a "(__nicstripe_peers)" -d 'trusted machine'
 "#;
 
@@ -230,7 +232,8 @@ mod tests {
     fn peers_are_offered_where_one_goes() {
         let zsh = script_of(Shell::Zsh);
         assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 10, "{zsh}");
-        assert_eq!(zsh.matches(":_nicstripe_places'").count(), 3, "{zsh}");
+        let places = 4 + usize::from(cfg!(feature = "s3"));
+        assert_eq!(zsh.matches(":_nicstripe_places'").count(), places, "{zsh}");
         assert!(script_of(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
     }
 }

@@ -7,10 +7,13 @@ use nicstripe::{
     trust::PublicKey,
 };
 
+#[cfg(feature = "web")]
+use super::web;
 use crate::{
     commands::doctor::quote,
     connect::{
         arguments::LinkArgs,
+        peer::Peer as OtherEnd,
         place::Place,
         setup::{Needs, connect_without_routes},
     },
@@ -34,9 +37,10 @@ use crate::{
     mut_arg("link", |link| link.help("Check only this link; may be repeated"))
 )]
 pub(crate) struct Links {
-    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
+    /// Machine that runs `nicstripe serve`, by name or address; USER@HOST for ssh; or the URL of a
+    /// file at a web server
     #[arg(value_name = "HOST")]
-    host: Option<Place>,
+    host: Option<OtherEnd>,
 
     #[command(flatten)]
     links: LinkArgs,
@@ -58,6 +62,8 @@ impl Links {
         }
         match found? {
             Found::Here(interfaces) => print_here(&interfaces),
+            #[cfg(feature = "web")]
+            Found::Web(found) => web::print_survey(&found.0, &found.1),
             Found::Survey(found) => {
                 let (host, peer, survey) = *found;
                 let port = self.links.port(host.port);
@@ -69,11 +75,18 @@ impl Links {
     fn find(&self, terminal: &Terminal) -> Result<Found, Failure> {
         logging::start(terminal)?;
         self.links.check()?;
-        let Some(host) = self.host.clone() else {
-            return Ok(Found::Here(local_interfaces()?));
-        };
-        let (peer, survey) = runtime::run(self.look(&host))?;
-        Ok(Found::Survey(Box::new((host, peer, survey))))
+        match self.host.clone() {
+            None => Ok(Found::Here(local_interfaces()?)),
+            Some(OtherEnd::Daemon(host)) => {
+                let (peer, survey) = runtime::run(self.look(&host))?;
+                Ok(Found::Survey(Box::new((host, peer, survey))))
+            }
+            #[cfg(feature = "web")]
+            Some(OtherEnd::Web(url)) => {
+                let survey = runtime::run(web::survey(&url, &self.links))?;
+                Ok(Found::Web(Box::new((url, survey))))
+            }
+        }
     }
 
     async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
@@ -90,6 +103,8 @@ impl Links {
 enum Found {
     Here(Vec<LocalInterface>),
     Survey(Box<(Place, Peer, LinkSurvey)>),
+    #[cfg(feature = "web")]
+    Web(Box<(nicstripe_web::WebUrl, nicstripe_web::Survey)>),
 }
 
 /// Key of the peer at the other end of the links, and its name in the peers file.
@@ -234,6 +249,8 @@ fn addresses(interface: &LocalInterface) -> Vec<String> {
 fn document(found: &Found) -> Object {
     match found {
         Found::Here(interfaces) => Object::default().list("interfaces", interfaces, of_interface),
+        #[cfg(feature = "web")]
+        Found::Web(found) => web::document(&found.0, &found.1),
         Found::Survey(found) => {
             let (host, (key, name), survey) = &**found;
             Object::default()

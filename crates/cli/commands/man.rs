@@ -308,10 +308,14 @@ nicstripe-serve          nicstripe serve --root /srv/files  serve trusted peers 
 nicstripe-serve          nicstripe serve --root /srv/files --read-only --interface eth1 --interface eth2
 nicstripe-serve-restic   restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init
 nicstripe-serve-restic   nicstripe serve restic --addr localhost:8000 nas:backup/laptop  print the variable for restic
+nicstripe-serve-s3       nicstripe serve s3 --addr localhost:9000 nas:lake  print the variables for AWS programs
+nicstripe-serve-s3       nicstripe serve s3 --unix /run/user/1000/s3.sock nas:
 nicstripe-ssh-server     nicstripe ssh-server --root /srv/backup --append-only  as command= in ~/.ssh/authorized_keys
 nicstripe-ls             nicstripe ls -lh nas:photos  sizes and times of one directory
 nicstripe-ls             nicstripe ls 'nas:photos/*.jpg'  expand a pattern there
 nicstripe-ls             nicstripe ls me@nas:/srv  by ssh, as cp does
+nicstripe-verify         nicstripe verify data nas:  what of data is missing or different there
+nicstripe-verify         nicstripe verify --extra nas:data/ data  the other direction, and what only this machine has
 nicstripe-exec           zfs send tank/a@now | nicstripe exec nas -- zfs recv -s tank/b  a snapshot over every cable
 nicstripe-exec           nicstripe exec me@nas -- tar -C /srv -cf - photos | tar -xf -  by ssh, as cp does
 nicstripe-exec           rsync -a -e 'nicstripe exec' photos/ nas:photos/

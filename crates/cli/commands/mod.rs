@@ -23,3 +23,6 @@ pub(crate) mod service;
 pub(crate) mod ssh_server;
 pub(crate) mod status;
 pub(crate) mod trust;
+pub(crate) mod verify;
+#[cfg(feature = "web")]
+mod web;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Options that choose the daemon's port and the links.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct LinkArgs {
     /// TCP port of the daemon, or of ssh for USER@HOST [default: 7747, 22]
     #[arg(short = 'P', long, value_parser = parse_port)]
@@ -49,6 +49,39 @@ impl LinkArgs {
     /// Returns the daemon's TCP port: `-P` if given, otherwise the port in the URL, otherwise 7747.
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
         self.port.or(in_url).unwrap_or(DEFAULT_PORT)
+    }
+
+    #[cfg(feature = "web")]
+    /// Returns what the options say beyond interfaces of this machine: another end, a limit, an IP version.
+    pub(crate) fn beyond_interfaces(&self) -> Option<&'static str> {
+        let is_beyond = |link: &LinkRequest| link.remote.is_some() || link.cap.is_some();
+        let options = [
+            (self.ipv4, "-4"),
+            (self.ipv6, "-6"),
+            (
+                self.link.iter().any(is_beyond),
+                "--link with =REMOTE or @RATE",
+            ),
+        ];
+        options
+            .into_iter()
+            .find_map(|(is_given, name)| is_given.then_some(name))
+    }
+
+    #[cfg(feature = "web")]
+    /// Returns the options for a daemon behind a web server, which do not choose the links.
+    pub(crate) fn of_daemon(&self) -> Self {
+        Self {
+            link: Vec::new(),
+            exclude_link: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    #[cfg(feature = "web")]
+    /// Returns the interfaces of `--exclude-link`.
+    pub(crate) fn excluded(&self) -> &[String] {
+        &self.exclude_link
     }
 
     /// Checks that no link is named twice, and that the interfaces of `--exclude-link` exist. A
@@ -99,7 +132,7 @@ impl LinkArgs {
 }
 
 /// Options of a session that transfers data: host routes, rate limit and timeout.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct SessionArgs {
     /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]

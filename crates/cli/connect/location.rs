@@ -33,6 +33,11 @@ use crate::{
     },
 };
 
+/// Returns the path here that a name, or a part of one, stands for.
+pub(crate) fn path_of<'a>(components: impl IntoIterator<Item = &'a [u8]>) -> PathBuf {
+    components.into_iter().map(OsStr::from_bytes).collect()
+}
+
 /// Source or target of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Location {
@@ -185,6 +190,31 @@ pub(crate) fn parent(typed: &OsStr) -> &OsStr {
         .rposition(|byte| matches!(byte, b'/' | b':'))
         .map_or(0, |at| at + 1);
     OsStr::from_bytes(&bytes[..end])
+}
+
+/// Returns true if the argument is a file at a web server or in an S3 store.
+pub(crate) fn is_elsewhere(argument: &OsStr) -> bool {
+    is_of_scheme(argument, &[b"http", b"https", b"s3"])
+}
+
+fn is_of_scheme(argument: &OsStr, schemes: &[&[u8]]) -> bool {
+    split_scheme(argument.as_bytes()).is_some_and(|(found, _)| {
+        schemes
+            .iter()
+            .any(|scheme| found.eq_ignore_ascii_case(scheme))
+    })
+}
+
+#[cfg(feature = "web")]
+/// Returns true if the argument is a URL of a web server.
+pub(crate) fn is_web_url(argument: &OsStr) -> bool {
+    is_of_scheme(argument, &[b"http", b"https"])
+}
+
+#[cfg(feature = "web")]
+/// Returns true if the argument is a place in an S3 store.
+pub(crate) fn is_s3(argument: &OsStr) -> bool {
+    is_of_scheme(argument, &[b"s3"])
 }
 
 pub(crate) fn is_pipe(argument: &OsStr) -> bool {

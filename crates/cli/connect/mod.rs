@@ -8,7 +8,10 @@ pub(crate) mod host;
 pub(crate) mod invitation;
 pub(crate) mod location;
 mod pattern;
+pub(crate) mod peer;
 pub(crate) mod place;
 pub(crate) mod setup;
 pub(crate) mod ssh;
 mod ssh_path;
+#[cfg(feature = "web")]
+pub(crate) mod store_arguments;

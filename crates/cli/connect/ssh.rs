@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Options for peers that ssh reaches.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options for USER@HOST, which ssh reaches")]
 pub(crate) struct SshArgs {
     /// ssh program with its options, split into words as a shell does; empty for no ssh

@@ -31,12 +31,14 @@ pub(crate) enum Exit {
     SourceChanged = 24,
     /// All links were lost, and none reconnected within `--timeout`.
     TimedOut = 30,
-    /// The received data failed verification twice.
+    /// The received data failed verification twice, or `verify` found a difference.
     Digest = 40,
     /// A bench was slower than its baseline or its minimum rate.
     Slower = 41,
     /// `doctor` found a fault.
     Found = 42,
+    /// A failure of one of several jobs that a rerun may cure, as `EX_TEMPFAIL` of sysexits.h.
+    Temporary = 75,
     /// SIGINT: 128 + 2, as shells report it.
     Interrupted = 130,
     /// SIGTERM or SIGHUP: 128 + 15 for both.

@@ -60,6 +60,9 @@ pub(crate) enum Failure {
     /// A command at a peer ended with this exit code, which is not 0.
     #[error("exit code {0}")]
     Exited(u8),
+    /// A job failed with an error that a rerun may cure.
+    #[error(transparent)]
+    Temporary(Box<Self>),
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
     /// A local file or directory cannot be written.
@@ -208,6 +211,25 @@ impl Failure {
             | Self::Signals(_)
             | Self::Exited(_) => Exit::Failed,
             Self::Interrupted { stop, .. } | Self::Stopped(stop) => stop.exit(),
+            Self::Temporary(_) => Exit::Temporary,
+        }
+    }
+
+    /// Returns the failure of one of several jobs, whose exit code tells a scheduler if a rerun may cure it.
+    pub(crate) fn of_job(self) -> Self {
+        let is_busy = match &self {
+            Self::Library(error) => {
+                matches!(**error, nicstripe::Error::Full { .. })
+                    || error.fail_code() == Some(nicstripe::FailCode::Busy)
+            }
+            _ => false,
+        };
+        match self.exit() {
+            Exit::NoLink | Exit::TimedOut | Exit::SourceChanged | Exit::Digest => {
+                Self::Temporary(Box::new(self))
+            }
+            _ if is_busy => Self::Temporary(Box::new(self)),
+            _ => self,
         }
     }
 
@@ -222,6 +244,7 @@ impl Failure {
             Self::Library(error) => hint::of_error(error, invocation),
             Self::Interrupted { resumable, .. } => resumable.then(|| hint::again(invocation)),
             Self::Runtime(error) => hint::of_thread(error),
+            Self::Temporary(failure) => failure.hint(invocation),
             _ => None,
         }
     }
@@ -237,6 +260,7 @@ impl Failure {
             Self::Command(error) => error.is_resumable(),
             Self::Library(error) => error.is_resumable(),
             Self::Interrupted { resumable, .. } => *resumable,
+            Self::Temporary(failure) => failure.is_resumable(),
             _ => false,
         }
     }
@@ -245,6 +269,7 @@ impl Failure {
     pub(crate) fn details(&self) -> &[String] {
         match self {
             Self::Command(error) => error.details(),
+            Self::Temporary(failure) => failure.details(),
             _ => &[],
         }
     }

@@ -47,7 +47,8 @@ pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
 pub(crate) fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
     let filter = match LogFilter::from_env() {
         Some(filter) => filter.parse()?,
-        None => EnvFilter::new(level),
+        // The command itself says which certificate is wrong.
+        None => EnvFilter::new(format!("{level},rustls_platform_verifier=off")),
     };
     let lines = Lines {
         time: false,

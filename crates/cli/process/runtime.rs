@@ -14,10 +14,28 @@ use crate::failure::Failure;
 /// Measured on two cores: a second worker is woken in vain for most inputs, which costs 5 % of the
 /// processor time over two gigabit cables, and an unshaped copy is not faster with it.
 pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    run_with(cores().div_ceil(2), command)
+}
+
+#[cfg(feature = "s3")]
+/// Runs a command on one worker thread for each core: the workers compute checksums of all that passes.
+///
+/// Measured on two cores with rclone through `serve s3`, over two gigabit cables: a second worker raises
+/// the rate from 88 to 95 %.
+pub(crate) fn run_hashing<T>(
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    run_with(cores(), command)
+}
+
+fn run_with<T>(
+    workers: usize,
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let mut builder = Builder::new_multi_thread();
     // Without a number, tokio reads TOKIO_WORKER_THREADS and panics if it is no positive number.
-    builder.worker_threads(workers());
-    finish(built(builder, workers())?, command)
+    builder.worker_threads(workers);
+    finish(built(builder, workers)?, command)
 }
 
 /// Runs a command on the calling thread.
@@ -51,10 +69,6 @@ fn built(mut builder: Builder, workers: usize) -> Result<Runtime, Failure> {
     check_threads(workers + others())
         .and_then(|()| builder.enable_all().build())
         .map_err(Failure::Runtime)
-}
-
-fn workers() -> usize {
-    cores().div_ceil(2)
 }
 
 fn cores() -> usize {

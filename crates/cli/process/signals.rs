@@ -98,6 +98,15 @@ impl Signals {
         }
     }
 
+    /// Runs `work` until it ends or a signal that ends the process arrives, and returns the signal if one
+    /// did.
+    pub(crate) async fn until_stopped(&mut self, work: impl Future<Output = ()>) -> Option<Stop> {
+        tokio::select! {
+            () = work => None,
+            stop = self.stop() => Some(stop),
+        }
+    }
+
     /// Waits for `work`. Exits immediately and without cleanup after a signal that ends the
     /// process.
     pub(crate) async fn finish(&mut self, work: impl Future<Output = ()>) {

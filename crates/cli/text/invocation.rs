@@ -15,10 +15,50 @@ pub(crate) struct Invocation {
     pub(crate) words: Vec<OsString>,
 }
 
+/// Hides what a command line has of secrets for a web server: the values of `--header`, and login and query
+/// of URLs. What is printed of it is read by others, and stays in logs.
+fn without_secrets(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut is_value = false;
+    words
+        .map(|word| {
+            let is_hidden = std::mem::replace(&mut is_value, word == "--header");
+            match word.to_str() {
+                Some(text) if is_hidden && !text.starts_with('@') => HIDDEN.into(),
+                Some(text) if text.starts_with("--header=") && !text.starts_with("--header=@") => {
+                    format!("--header={HIDDEN}").into()
+                }
+                _ => url_without_secrets(&word),
+            }
+        })
+        .collect()
+}
+
+/// Returns a URL of a web server without login and query, and any other word as it is.
+pub(crate) fn url_without_secrets(word: &OsStr) -> OsString {
+    let hidden = || {
+        let text = word.to_str()?;
+        let (scheme, rest) = text.split_once("://")?;
+        let is_web = ["http", "https"]
+            .iter()
+            .any(|web| scheme.eq_ignore_ascii_case(web));
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let host = authority.rsplit('@').next()?;
+        let (path, query) = match path.find(['?', '#']) {
+            Some(at) => (&path[..at], "?…"),
+            None => (path, ""),
+        };
+        is_web.then(|| format!("{scheme}://{host}{path}{query}").into())
+    };
+    hidden().unwrap_or_else(|| word.to_owned())
+}
+
+const HIDDEN: &str = "…";
+
 impl Invocation {
     pub(crate) fn of_this_process() -> Self {
         Self {
-            words: env::args_os().collect(),
+            words: without_secrets(env::args_os()),
         }
     }
 
@@ -242,6 +282,36 @@ fn join(words: &[OsString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_secret_for_a_web_server_is_repeated() {
+        let words = [
+            "cp",
+            "--header",
+            "X-Token: s1",
+            "--header=X: s2",
+            "--header",
+            "@file",
+            "https://me:s3@h:8/a@b?s=s4#s5",
+            "HTTP://s6@h",
+            "s@h:x?y",
+        ];
+        let shown = without_secrets(words.iter().map(OsString::from));
+        assert_eq!(
+            shown,
+            [
+                "cp",
+                "--header",
+                "…",
+                "--header=…",
+                "--header",
+                "@file",
+                "https://h:8/a@b?…",
+                "HTTP://h",
+                "s@h:x?y"
+            ]
+        );
+    }
 
     #[test]
     fn words_come_out_of_a_shell_as_they_went_in() {

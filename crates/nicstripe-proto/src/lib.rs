@@ -18,7 +18,7 @@
 //! | `id`, `failure`, [`units`], [`TokenBucket`] | identities, categories of failures, rates, rate limits |
 //! | [`theory`] | maximum goodput of a link |
 //!
-//! In addition, [`pairing`] selects the links, [`discovery`], [`bootstrap`] and [`invitation`] find a
+//! In addition, [`chain`] orders the receivers of a copy to many, [`pairing`] selects the links, [`discovery`], [`bootstrap`] and [`invitation`] find a
 //! peer before a session exists, and [`tunnel`] multiplexes the connections of other programs.
 //!
 //! Data flow: the sending half lets [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
@@ -30,6 +30,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bootstrap;
+pub mod chain;
 pub mod discovery;
 mod failure;
 mod file;

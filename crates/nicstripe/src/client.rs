@@ -7,9 +7,11 @@ mod carried;
 mod entries;
 mod exec;
 mod facts;
+mod fetches;
 mod files;
 mod handle;
 mod listener;
+mod making;
 #[cfg(feature = "bench")]
 mod measured;
 mod objects;
@@ -29,6 +31,7 @@ pub use self::{
     at_daemon::NotRemoved,
     builder::ClientBuilder,
     entries::{Entries, Entry},
+    fetches::FetchRequest,
     handle::{Client, ConnectedPeer},
     listener::Listener,
     objects::{Content, Head, Kind, Stat},

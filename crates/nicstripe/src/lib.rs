@@ -354,6 +354,12 @@ pub mod exec {
     pub use crate::daemon::{Executor, PeerCommand, StartedCommand};
 }
 
+pub mod chain {
+    //! Order in which the receivers of one source feed each other.
+
+    pub use nicstripe_proto::chain::{Chain, Change, Fault, Feed, Need, Order, item_size};
+}
+
 pub mod routes {
     //! Administration of the host routes and MTU changes that nicstripe has made.
 
@@ -371,16 +377,16 @@ pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 #[cfg(feature = "introduce")]
 pub use self::introduce::{bootstrap, invitation};
 #[cfg(feature = "trees")]
-pub use self::tree::{TreeOptions, TreeSource};
+pub use self::tree::{Listing, TreeOptions, TreeSource};
 pub use self::{
     client::{
-        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, Head, Kind, Listener,
-        NotRemoved, ObjectChunk, ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
+        Client, ClientBuilder, ConnectedPeer, Content, Entries, Entry, FetchRequest, Head, Kind,
+        Listener, NotRemoved, ObjectChunk, ObjectReader, ObjectWriter, OpenOptions, Stat, Transfer,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{
         FileError,
-        options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW, RenameOptions},
+        options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW, RenameOptions, Slice},
     },
     links::{
         listeners::ListenAddress,
@@ -410,7 +416,7 @@ pub use nicstripe_proto::{
     ObjectAttributes,
     etag::ParseETagError,
     name::{escaped, printable},
-    tree::Verdict,
+    tree::{LargeFile, Share, ShareError, Verdict},
     tunnel::TargetRefusal,
 };
 pub use tokio_util::sync::CancellationToken;

@@ -326,6 +326,20 @@ async fn of_what_shall_be_files_only_files_are_removed() {
             .collect();
         assert_eq!(left, [(&names[0], Some(FailCode::NotAFile))]);
         assert_eq!(keys(client.walk(None)).await, ["dir/"]);
+
+        write(&client, "file", b"x").await;
+        write(&client, "full/file", b"x").await;
+        let names = [name("file"), name("full"), name("dir")];
+        let left = within(client.remove_dirs(&names)).await.unwrap();
+        let codes: Vec<_> = left.iter().map(|one| one.error.fail_code()).collect();
+        assert_eq!(
+            codes,
+            [Some(FailCode::NotADirectory), Some(FailCode::Exists)]
+        );
+        assert_eq!(
+            keys(client.walk(None)).await,
+            ["file", "full/", "full/file"]
+        );
     }
 }
 
@@ -397,6 +411,35 @@ async fn files_that_several_processes_wrote_become_one() {
         within(client.concat(&names, &name("x"), options))
             .await
             .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_files_of_one_name_that_are_made_at_once_are_not_mixed() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let mut parts = Vec::new();
+    for content in ["a", "b"] {
+        let part = name(&format!("part-{content}"));
+        write(&client, &part.to_string(), content.as_bytes()).await;
+        parts.push(vec![part; 8]);
+    }
+    let (to, replacing) = (
+        name("made"),
+        RenameOptions {
+            replace: true,
+            ..RenameOptions::default()
+        },
+    );
+    for _ in 0..8 {
+        let made = |parts| client.concat(parts, &to, replacing);
+        let (one, two) = within(async { tokio::join!(made(&parts[0]), made(&parts[1])) }).await;
+        assert_eq!((one.unwrap().size, two.unwrap().size), (8, 8));
+        let read = within(client.read(&to, None)).await.unwrap();
+        assert!(
+            [&b"aaaaaaaa"[..], b"bbbbbbbb"].contains(&&read[..]),
+            "{read:?}"
+        );
     }
 }
 

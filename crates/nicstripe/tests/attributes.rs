@@ -40,6 +40,11 @@ async fn an_object_has_the_attributes_that_it_was_written_with() {
         assert_eq!(attributes(&client, &a).await, html());
         assert_eq!(attributes(&client, &b).await, html());
         assert_eq!(attributes(&client, &c).await, ObjectAttributes::new());
+        let d = name("d");
+        let whole = [a.clone(), c.clone()];
+        let made = within(client.concat_with(&whole, &d, RenameOptions::default(), &html())).await;
+        assert!(made.unwrap().has_attributes);
+        assert_eq!(attributes(&client, &d).await, html());
         let reader = within(client.open(&a)).await.unwrap();
         assert!(reader.stat().has_attributes);
 

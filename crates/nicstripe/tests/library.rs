@@ -11,6 +11,7 @@ mod copy;
 mod digests;
 mod embedding;
 mod exec;
+mod fetches;
 mod harness;
 mod inbox;
 mod introduced;

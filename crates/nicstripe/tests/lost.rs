@@ -38,11 +38,12 @@ async fn each_call(client: &Client) {
         async { client.open(&there).await.map(drop) },
         async { client.make_dir(&made).await },
         async {
-            client
-                .put_pipe(pipe, name("piped"), options)
-                .finish()
-                .await
-                .map(drop)
+            let transfer = client.put_pipe(pipe, name("piped"), options);
+            transfer.finish().await.map(drop)
+        },
+        async {
+            let transfer = client.get_pipe(name("there"), std::io::sink(), options);
+            transfer.finish().await.map(drop)
         },
         writing,
         async {
@@ -57,8 +58,8 @@ async fn each_call(client: &Client) {
         async { client.remove(&name("removed")).await },
         async { client.links().await.map(drop) },
     );
-    let (a, b, c, d, e, f, g, h, i, j, k) = calls;
-    for (at, ended) in [a, b, c, d, e, f, g, h, i, j, k].into_iter().enumerate() {
+    let (a, b, c, d, e, f, g, h, i, j, k, l) = calls;
+    for (at, ended) in [a, b, c, d, e, f, g, h, i, j, k, l].into_iter().enumerate() {
         assert!(ended.is_ok(), "call {at}: {ended:?}");
     }
 }
@@ -86,8 +87,8 @@ async fn a_daemon_that_does_not_return_is_given_up_after_the_patience_by_all_at_
     let patience = Duration::from_secs(3);
     let builder = served.builder(1).patience(patience).events(events);
     let client = within(builder.connect("127.0.0.1")).await.unwrap();
-    served.crash().await;
     let begun = Instant::now();
+    served.crash().await;
     let (options, file) = (CopyOptions::default(), name("file"));
     let (written, read, listed, removed) = within(async {
         tokio::join!(

@@ -1,11 +1,21 @@
 //! Tests of objects between a client and a daemon on loopback: names, ranges, readers and writers.
 
 mod cut;
-use std::{collections::BTreeMap, io::SeekFrom, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::SeekFrom,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
 
 use crate::harness::{Served, content, digest, leftovers, name, within};
-use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, RenameOptions};
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, RenameOptions, Slice};
+use tokio::{
+    io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
+    runtime::Handle,
+};
 
 const CHUNK: usize = 256 * 1024;
 
@@ -244,6 +254,14 @@ async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
     );
     assert_eq!(
         code(within(client.write(&kept, "new", parents)).await),
+        Some(FailCode::NotPermitted)
+    );
+    let slice = Slice {
+        size: 4,
+        ..Slice::default()
+    };
+    assert_eq!(
+        code(write_slice(&client, slice, b"x").await),
         Some(FailCode::NotPermitted)
     );
     let (lock, other) = (
@@ -640,6 +658,73 @@ async fn sixty_four_objects_are_written_read_and_removed_at_once() {
     }
 }
 
+/// Writes a slice of the file `f`.
+async fn write_slice(client: &Client, slice: Slice, bytes: &[u8]) -> Result<(), Error> {
+    let options = CopyOptions {
+        slice: Some(slice),
+        ..CopyOptions::default()
+    };
+    let mut writer = client.create(&name("f"), options);
+    let _ = writer.write_all(bytes).await;
+    within(writer.finish()).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_of_a_file_are_written_at_once_and_none_beyond_it() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(9 * CHUNK + 12_345);
+    let size = bytes.len() as u64;
+    let slice = |offset: usize| Slice {
+        offset: offset as u64,
+        size,
+        ..Slice::default()
+    };
+    let modified = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let last = Slice {
+        modified: Some(modified),
+        mode: Some(0o640),
+        ..slice(bytes.len())
+    };
+    // Attributes are for a file that exists.
+    let missing = write_slice(&client, last, b"").await.unwrap_err();
+    assert!(missing.is_not_found(), "{missing}");
+    let cuts = [0, 5, CHUNK + 1, 4 * CHUNK, 8 * CHUNK + 7, bytes.len()];
+    let mut tasks = tokio::task::JoinSet::new();
+    for cut in cuts.windows(2) {
+        let (client, part) = (client.clone(), bytes[cut[0]..cut[1]].to_vec());
+        let slice = slice(cut[0]);
+        tasks.spawn(async move { write_slice(&client, slice, &part).await });
+    }
+    while let Some(written) = tasks.join_next().await {
+        written.unwrap().unwrap();
+    }
+    write_slice(&client, last, b"").await.unwrap();
+    assert!(within(client.read(&name("f"), None)).await.unwrap() == bytes);
+    let found = served.path("f").metadata().unwrap();
+    assert_eq!(found.modified().unwrap(), modified);
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&found) & 0o777, 0o640);
+
+    let beyond = write_slice(&client, slice(bytes.len() - 1), b"ab").await;
+    assert!(beyond.is_err());
+    let other = Slice {
+        size: size + 1,
+        ..slice(0)
+    };
+    let other = write_slice(&client, other, b"a").await;
+    assert_eq!(code(other), Some(FailCode::Refused));
+    let link = served.path("f");
+    let shared = std::os::unix::fs::PermissionsExt::from_mode(0o660);
+    std::fs::set_permissions(&link, shared).unwrap();
+    let shared = write_slice(&client, slice(0), b"a").await;
+    assert_eq!(code(shared), Some(FailCode::NotPermitted));
+    std::fs::rename(&link, served.path("real")).unwrap();
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    assert!(write_slice(&client, slice(0), b"a").await.is_err());
+    assert!(std::fs::read(served.path("real")).unwrap() == bytes);
+    no_leftovers(&served).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn more_asks_than_may_be_under_way_wait_for_their_turn() {
     let served = Served::start().await;
@@ -770,4 +855,45 @@ fn names_in(dir: &Path) -> Vec<String> {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect()
+}
+
+/// Removals of a directory during one write. The daemon makes it again more often.
+const REMOVALS: u32 = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_others_remove_while_it_is_empty_gets_its_files() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let dir = served.path("a");
+    let ended = AtomicBool::new(false);
+    let removals = AtomicU32::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                for empty in [dir.join("b"), dir.clone()] {
+                    let is_due = removals.load(Ordering::Relaxed) < REMOVALS;
+                    if is_due && std::fs::remove_dir(empty).is_ok() {
+                        removals.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                thread::yield_now();
+            }
+        });
+        let parents = CopyOptions {
+            parents: true,
+            ..CopyOptions::default()
+        };
+        let written = tokio::task::block_in_place(|| {
+            Handle::current().block_on(async {
+                for _ in 0..500 {
+                    removals.store(0, Ordering::Relaxed);
+                    within(client.write(&name("a/b/c"), "x", parents)).await?;
+                    within(client.remove(&name("a/b/c"))).await?;
+                }
+                Ok::<_, Error>(())
+            })
+        });
+        ended.store(true, Ordering::Relaxed);
+        written.unwrap();
+    });
 }

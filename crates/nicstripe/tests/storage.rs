@@ -34,6 +34,26 @@ async fn put(
     within(client.put(source, Some(name(target)), options).finish()).await
 }
 
+/// Fetches a file once the last writes of an interrupted transfer have ended, which hold its target.
+async fn get_once_free(
+    client: &Client,
+    source: &str,
+    target: &Path,
+    options: CopyOptions,
+) -> Result<Report, Error> {
+    within(async {
+        loop {
+            match client.get(name(source), target, options).finish().await {
+                Err(Error::File(error)) if error.code == FailCode::Busy => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                done => return done,
+            }
+        }
+    })
+    .await
+}
+
 /// Waits up to a minute until a storage is empty. The daemon deletes unfinished objects only after
 /// the client has disconnected.
 async fn emptied(storage: &MemoryStorage) {
@@ -552,13 +572,9 @@ async fn an_interrupted_file_from_memory_goes_on_where_it_was() {
         )
         .await
     );
-    let report = within(
-        client
-            .get(name("source"), &back, CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = get_once_free(&client, "source", &back, CopyOptions::default())
+        .await
+        .unwrap();
     assert!(report.resumed_bytes > 0, "{report:?}");
     assert!(std::fs::read(&back).unwrap() == bytes);
 
@@ -571,7 +587,7 @@ async fn an_interrupted_file_from_memory_goes_on_where_it_was() {
     storage
         .insert(&name("source"), vec![7; bytes.len()])
         .unwrap();
-    let report = within(client.get(name("source"), &back, again).finish())
+    let report = get_once_free(&client, "source", &back, again)
         .await
         .unwrap();
     assert_eq!(

@@ -11,7 +11,7 @@ use nicstripe::{
 use crate::{
     connect::{
         arguments::{LinkArgs, Routes, parse_link},
-        place::Place,
+        peer::Peer,
     },
     text::quantity::{QuantityError, parse_size, parse_time},
 };
@@ -69,9 +69,10 @@ pub(crate) struct Compare {
     mut_arg("link", |link| link.help(LINK).value_name("LOCAL[=REMOTE]").value_parser(parse_whole_link))
 )]
 pub(crate) struct Measure {
-    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
+    /// Machine that runs `nicstripe serve`, by name or address; USER@HOST for ssh; or the URL of a
+    /// file at a web server, of which only rates are measured
     #[arg(value_name = "HOST", required = true)]
-    pub(crate) host: Option<Place>,
+    pub(crate) host: Option<Peer>,
 
     /// Set the maximum time of one load; it ends earlier once the rate has settled
     #[arg(short = 't', long = "time", value_name = "SECS", default_value = "10", value_parser = within(parse_time, LOAD, "expected 1 s to 1 h"))]
@@ -189,6 +190,28 @@ impl Measure {
         ];
         let chosen = phases.into_iter().filter(|(is_chosen, _)| *is_chosen);
         chosen.map(|(_, phase)| phase).collect()
+    }
+
+    #[cfg(feature = "web")]
+    /// Returns the first option that means nothing for a web server.
+    pub(super) fn first_option_without_web(&self) -> Option<&'static str> {
+        let options = [
+            (self.reverse, "-R"),
+            (self.bidir, "--bidir"),
+            (self.window.is_some(), "-w"),
+            (self.repeat.is_some(), "--repeat"),
+            (self.budget.is_some(), "--budget"),
+            (!self.sweep.is_empty(), "--sweep"),
+            (self.disk.is_some(), "--disk"),
+            (self.routes != Routes::Auto, "--routes"),
+            (self.json_stream, "--json-stream"),
+            (self.html.is_some(), "--html"),
+            (self.prom.is_some(), "--prom"),
+            (self.baseline.is_some(), "--baseline"),
+            (self.assert_floor.is_some(), "--assert-floor"),
+        ];
+        let mut options = options.into_iter();
+        options.find_map(|(is_given, name)| is_given.then_some(name))
     }
 
     pub(crate) fn repeats(&self) -> RangeInclusive<u32> {

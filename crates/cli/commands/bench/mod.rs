@@ -4,11 +4,14 @@
 //! - [`session`]: one bench from connecting to the exit code
 //! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
 //! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
+//! - [`from_web`]: rates from a web server
 //! - [`swept`], [`unit`], [`outcome`]: sweeps in [`table`], units, exit code
 //! - [`history`], [`stored`]: stored reports, and their commands
 
 pub(crate) mod arguments;
 mod bars;
+#[cfg(feature = "web")]
+mod from_web;
 mod history;
 mod html;
 mod live;

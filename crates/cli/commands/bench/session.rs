@@ -12,6 +12,7 @@ use nicstripe::{
 use super::{arguments::Measure, history::History, html, outcome, prom, show::Show};
 use crate::{
     connect::{
+        peer::Peer,
         place::Place,
         setup::{self, Connected, Needs},
     },
@@ -26,8 +27,11 @@ use crate::{
 
 pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure> {
     // clap requires HOST unless a report is named.
-    let Some(place) = &measure.host else {
-        return Ok(());
+    let place = match &measure.host {
+        None => return Ok(()),
+        Some(Peer::Daemon(place)) => place,
+        #[cfg(feature = "web")]
+        Some(Peer::Web(url)) => return super::from_web::run(measure, url, terminal),
     };
     let host = place.to_string();
     let mut show = Show::new(terminal, measure, &host);

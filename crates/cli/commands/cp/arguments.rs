@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use super::tree_arguments::TreeArguments;
+#[cfg(feature = "web")]
+use super::web::arguments::WebArgs;
 use crate::connect::{
     arguments::{LinkArgs, SessionArgs},
     by_code::Offering,
@@ -15,7 +17,7 @@ use crate::connect::{
 /// A file appears under its name only once it has arrived completely, was verified and is on disk.
 /// An interrupted copy keeps what it received: run the same command again to resume. Exit code 0
 /// means verified and durable.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(override_usage = "nicstripe cp [OPTIONS] <SRC>... <DST>", after_help = LOCATIONS, after_long_help = LONG_AFTER)]
 #[command(disable_help_flag = true, mut_arg("link", |link| link.help(LINK)))]
 pub(crate) struct Cp {
@@ -84,6 +86,10 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(super) session: SessionArgs,
 
+    #[cfg(feature = "web")]
+    #[command(flatten, next_help_heading = "Options for files at web servers")]
+    pub(super) web: WebArgs,
+
     #[command(flatten)]
     pub(super) output: OutputArgs,
 
@@ -138,6 +144,10 @@ pub(crate) struct OutputArgs {
     // An option of trees, set by `Cp::output`.
     #[arg(skip)]
     pub(crate) dry_run: bool,
+
+    /// True for a dry run that compares, of `nicstripe verify`.
+    #[arg(skip)]
+    pub(crate) compares: bool,
 }
 
 impl Cp {
@@ -149,12 +159,7 @@ impl Cp {
         session: SessionArgs,
         output: OutputArgs,
     ) -> Self {
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            cp: Cp,
-        }
-        let Line { cp } = Line::parse_from(["cp", "-rlp", "--no-replace", "x", "receiver:"]);
+        let cp = Self::of_words(&["cp", "-rlp", "--no-replace", "x", "receiver:"]);
         Self {
             paths,
             offering: Some(offering),
@@ -163,6 +168,16 @@ impl Cp {
             output,
             ..cp
         }
+    }
+
+    /// Returns the copy that this command line means.
+    pub(super) fn of_words(words: &[&str]) -> Self {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            cp: Cp,
+        }
+        Line::parse_from(words).cp
     }
 
     /// Returns the options for the output. `--json-stream` implies `--json`.
@@ -177,6 +192,24 @@ impl Cp {
     /// Returns the sources: all paths but the last. Empty if at most one path was given.
     pub(crate) fn sources(&self) -> &[OsString] {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
+    }
+
+    #[cfg(feature = "web")]
+    /// Returns the first option that means nothing for a file at a web server.
+    pub(super) fn first_option_without_web(&self) -> Option<&'static str> {
+        let options = [
+            (self.preserve, "-p"),
+            (self.verify, "--verify"),
+            (self.delta, "--delta"),
+            (self.inplace, "--inplace"),
+            (self.compress, "-z"),
+            (self.allow_changing, "--allow-changing"),
+            (self.session.bwlimit.is_some(), "--bwlimit"),
+        ];
+        let given = options
+            .into_iter()
+            .find_map(|(is_given, name)| is_given.then_some(name));
+        given.or_else(|| self.tree.first_option_beside_a_list())
     }
 
     /// Returns true if `-h` asks for help, as in rsync: fewer than two paths were given with it.
@@ -233,6 +266,7 @@ Examples:
   nicstripe cp disk.img nas:               keep the name
   nicstripe cp disk.img nas:backup/        into a directory of the daemon's root
   nicstripe cp nas:backup/disk.img .       from the daemon
+  nicstripe cp https://host/disk.img .     from a web server, over every interface from which it answers
   nicstripe cp -r photos nas:              create or update nas:photos; send only changed files
   nicstripe cp -an --delete photos/ nas:photos    dry run of making nas:photos a mirror
   nicstripe cp a.iso b.iso nas:iso/        several files

@@ -24,6 +24,8 @@ pub(crate) struct Ends {
     to: String,
     /// The peer, as typed.
     peer: String,
+    /// What the content was compared with.
+    proof: String,
     /// True if the target is a file, so that received data is on a disk; false for standard output.
     is_durable: bool,
 }
@@ -53,8 +55,26 @@ impl Ends {
             from,
             to,
             peer: plan.place.to_string(),
+            proof: "verified".to_owned(),
             is_durable: !matches!(kind, CopyKind::GetPipe { .. }),
         }
+    }
+
+    #[cfg(feature = "web")]
+    /// Returns the ends of a copy from a web server.
+    pub(super) fn of_web(from: String, to: String, proof: String, is_durable: bool) -> Self {
+        Self {
+            peer: from.clone(),
+            from,
+            to,
+            proof,
+            is_durable,
+        }
+    }
+
+    /// Returns what the content was compared with.
+    pub(super) fn proof(&self) -> &str {
+        &self.proof
     }
 
     pub(crate) fn peer(&self) -> &str {
@@ -81,8 +101,9 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     let head = format!("{} → {}  ", ends.from, ends.to);
     if moved == 0 && report.resumed_bytes > 0 {
         return format!(
-            "{head}{} already present, verified in {time}",
-            Size(report.size)
+            "{head}{} already present, {} in {time}",
+            Size(report.size),
+            ends.proof
         );
     }
     let over = match carriers(report) {
@@ -95,11 +116,8 @@ fn outcome(report: &Report, ends: &Ends) -> String {
         true => format!(" ({files}{}{over})", Speed(report.goodput())),
         false => over,
     };
-    let state = if ends.is_durable {
-        "verified and on disk"
-    } else {
-        "verified"
-    };
+    let disk = if ends.is_durable { " and on disk" } else { "" };
+    let state = format!("{}{disk}", ends.proof);
     let mut line = format!("{head}{} in {time}{kind}, {state}", Size(report.size));
     if report.resumed_bytes > 0 {
         let _ = write!(
@@ -275,6 +293,7 @@ mod tests {
                 from: "disk.img".into(),
                 to: "nas:disk.img".into(),
                 peer: "nas".into(),
+                proof: "verified".to_owned(),
                 is_durable: true,
             },
         )
@@ -322,6 +341,7 @@ mod tests {
             from: "nas:a".into(),
             to: "standard output".into(),
             peer: "nas".into(),
+            proof: "verified".to_owned(),
             is_durable: false,
         };
         assert!(lines(&report(), &pipe)[0].ends_with(", verified"));

@@ -3,16 +3,18 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    io,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
 
-use nicstripe::{Name, escaped};
+use nicstripe::{Client, CopyOptions, Name, Transfer, TreeOptions, TreeSource, escaped};
 
 use super::{arguments::Cp, error::PlanError, outlet::Outlet};
 use crate::{
     connect::location::{Location, LocationError, Remote, RemotePath},
     failure::Failure,
+    process::streams::unbuffered,
     text::shown,
 };
 
@@ -82,6 +84,70 @@ impl CopyKind {
             Location::Local(target) => get(remote_sources(sources)?.remove(0), target),
             Location::Pipe => Err(PlanError::BothLocal.into()),
         }
+    }
+
+    /// Starts the transfer in the library.
+    pub(super) fn start(
+        self,
+        client: &Client,
+        options: CopyOptions,
+        tree: TreeOptions,
+    ) -> Result<Transfer, Failure> {
+        let of_pipe = |source| Failure::Source {
+            path: "-".into(),
+            source,
+        };
+        Ok(match self {
+            Self::Put { source, name } => client.put(&source, name, options),
+            Self::Get { name, target } => client.get(name, &target, options),
+            Self::PutTree {
+                sources,
+                name,
+                as_name,
+            } => client.put_tree(sources, name, TreeOptions { as_name, ..tree }),
+            Self::GetTree {
+                sources,
+                target,
+                as_name,
+            } => {
+                let tree = TreeOptions { as_name, ..tree };
+                let source = |(name, content)| match (name, content) {
+                    (Some(name), false) => TreeSource::named(name),
+                    (name, _) => TreeSource::content_of(name),
+                };
+                let sources = sources.into_iter().map(source);
+                client.get_tree(sources, &target, tree)
+            }
+            Self::PutPipe { name } => {
+                client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
+            }
+            Self::GetPipe { name, to } => {
+                let output = match to {
+                    Some(outlet) => outlet.file(),
+                    None => unbuffered(io::stdout()),
+                };
+                client.get_pipe(name, output.map_err(Failure::Output)?, options)
+            }
+        })
+    }
+
+    /// Returns a tree copy of one of its sources only.
+    pub(super) fn of_source(&self, index: usize) -> Option<Self> {
+        let mut kind = self.clone();
+        match &mut kind {
+            Self::PutTree { sources, .. } => *sources = vec![sources.get(index)?.clone()],
+            Self::GetTree { sources, .. } => *sources = vec![sources.get(index)?.clone()],
+            _ => return None,
+        }
+        Some(kind)
+    }
+
+    /// Returns true if a source gets the target's name unless that is a directory, and is copied into it then.
+    pub(super) fn depends_on_target(&self) -> bool {
+        matches!(
+            self,
+            Self::PutTree { as_name: true, .. } | Self::GetTree { as_name: true, .. }
+        )
     }
 
     /// Returns the name of the source for messages: the file name without directories, or the

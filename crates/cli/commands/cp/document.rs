@@ -14,6 +14,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct End<'a> {
     pub(crate) report: Option<&'a Report>,
+    /// What the content was compared with.
+    pub(crate) proof: Option<&'a str>,
     pub(crate) failure: Option<&'a Failure>,
     /// Run time of the command, used if the copy ended without a report.
     pub(crate) elapsed: Duration,
@@ -30,6 +32,7 @@ pub(crate) fn document(end: End<'_>, view: &View, dry_run: bool) -> Object {
         .with("resumable", end.failure.is_some_and(Failure::is_resumable))
         .with("peer_key", peer.map(|(key, _)| key.to_string()))
         .with("peer_name", peer.and_then(|(_, name)| name.as_ref()))
+        .with("proof", end.proof)
         .and(match end.report {
             Some(report) => of_report(report, dry_run),
             None => of_view(view, end.elapsed),
@@ -98,6 +101,7 @@ mod tests {
         let hint = failure.map(|_| "try again".to_owned());
         let end = End {
             report,
+            proof: report.map(|_| "verified"),
             failure,
             elapsed: Duration::from_millis(1500),
             hint,

@@ -79,6 +79,14 @@ pub(crate) enum PlanError {
     /// `--delete` was given with `--files-from`, and would delete all files that the list omits.
     #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
     DeleteFilesFrom,
+    /// `--shard` was given, and the target means something else once the first share has made it.
+    #[error(
+        "with --shard, DST must mean the same before and after it exists: expected SRC/ or DST/"
+    )]
+    ShardTarget,
+    /// `--shard` was given with several targets.
+    #[error("with --shard there is one DST: each job copies its share to one machine")]
+    ManyShards,
     /// `--delete` was given with several sources, one of which ends in a slash. Copying its content
     /// would delete the files of the others.
     #[error(
@@ -141,6 +149,10 @@ impl CommandError for PlanError {
             ),
             Self::DanglingSource(_) => {
                 format!("to copy the link itself: {}", invocation.with_flag("-r"))
+            }
+            Self::ShardTarget => {
+                "SRC/ copies the content of SRC to DST, and DST/ keeps the name of SRC beneath DST"
+                    .into()
             }
             Self::PipeToDirectory(text) => {
                 format!("give it a name, as in {}", quoted(format!("{text}NAME")))

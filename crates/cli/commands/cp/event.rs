@@ -4,11 +4,17 @@ use std::ffi::{OsStr, OsString};
 
 use nicstripe::Event;
 
-use crate::{output::json::Object, text::shown};
+use crate::{
+    output::json::Object,
+    text::{invocation::url_without_secrets, shown},
+};
 
 /// Returns the first event, which names the sources and the target.
 pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Object {
-    let sources: Vec<String> = sources.iter().map(shown).collect();
+    let sources: Vec<String> = sources
+        .iter()
+        .map(|source| shown(url_without_secrets(source)))
+        .collect();
     Object::event("start")
         .with("version", env!("CARGO_PKG_VERSION"))
         .with("source", sources.first().map_or("", String::as_str))

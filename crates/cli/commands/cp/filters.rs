@@ -146,6 +146,9 @@ const EXCLUDE: &str = "exclude";
 const INCLUDE: &str = "include";
 const EXCLUDE_FROM: &str = "exclude-from";
 
+/// Pattern of the records of shares, which may be within the target.
+pub(super) const RECORDS: &str = ".*.nicstripe-shares/";
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

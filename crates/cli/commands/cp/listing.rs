@@ -14,10 +14,10 @@ pub(super) fn line(wishes: OutputArgs, name: &Name, outcome: &EntryOutcome) -> O
         EntryOutcome::Skipped(_) => wishes.verbose < 2,
         _ => words.printed.is_empty(),
     };
-    let word = if wishes.dry_run {
-        words.in_dry_run
-    } else {
-        words.printed
+    let word = match wishes {
+        OutputArgs { compares: true, .. } => words.in_comparison,
+        OutputArgs { dry_run: true, .. } => words.in_dry_run,
+        _ => words.printed,
     };
     (!is_silent).then(|| format!("{word} {name}"))
 }
@@ -26,25 +26,27 @@ pub(super) fn line(wishes: OutputArgs, name: &Name, outcome: &EntryOutcome) -> O
 struct Words {
     printed: &'static str,
     in_dry_run: &'static str,
+    in_comparison: &'static str,
 }
 
 fn words(outcome: &EntryOutcome) -> Words {
-    let [printed, in_dry_run] = match outcome {
+    let [printed, in_dry_run, in_comparison] = match outcome {
         EntryOutcome::Copied {
             verdict: Verdict::Replace,
             ..
-        } => ["replaced", "would replace"],
-        EntryOutcome::Copied { .. } => ["copied", "would copy"],
-        EntryOutcome::Skipped(Verdict::Newer) => ["newer there:", "newer there:"],
-        EntryOutcome::Skipped(_) => ["unchanged:", "unchanged:"],
-        EntryOutcome::Special => ["skipped:", "skipped:"],
-        EntryOutcome::Deleted => ["deleting", "would delete"],
-        EntryOutcome::Failed { .. } => ["", ""],
-        _ => ["", ""],
+        } => ["replaced", "would replace", "different:"],
+        EntryOutcome::Copied { .. } => ["copied", "would copy", "missing:"],
+        EntryOutcome::Skipped(Verdict::Newer) => ["newer there:", "newer there:", "different:"],
+        EntryOutcome::Skipped(_) => ["unchanged:", "unchanged:", "same:"],
+        EntryOutcome::Special => ["skipped:", "skipped:", "skipped:"],
+        EntryOutcome::Deleted => ["deleting", "would delete", "extra:"],
+        EntryOutcome::Failed { .. } => ["", "", ""],
+        _ => ["", "", ""],
     };
     Words {
         printed,
         in_dry_run,
+        in_comparison,
     }
 }
 
@@ -64,6 +66,7 @@ mod tests {
             json: false,
             json_stream: false,
             dry_run,
+            compares: false,
         };
         super::line(wishes, &Name::parse(b"a/b\x1b[2J").unwrap(), outcome)
     }

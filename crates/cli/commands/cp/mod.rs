@@ -5,6 +5,11 @@
 //! - [`watch`], [`view`], [`show`]: a running transfer, its state, and its output
 //! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
 //! - [`document`], [`event`]: the same as JSON
+//! - [`many`]: copies to several machines, which feed each other
+//! - [`shard`]: one share of the files, beside other processes
+//! - [`s3`]: copies to and from S3 stores
+//! - [`web`]: copies of files from web servers
+//! - [`comparison`]: copies that only compare
 //! - [`single`]: copy of a single file, and what its target decides
 //!
 //! This module runs the copy.
@@ -12,6 +17,7 @@
 mod arguments;
 mod bars;
 mod closing;
+mod comparison;
 mod copy_kind;
 mod document;
 mod error;
@@ -23,8 +29,12 @@ mod listing;
 pub(crate) mod lists;
 mod local_target;
 mod lookup;
+mod many;
 mod outlet;
 mod plan;
+#[cfg(feature = "web")]
+mod s3;
+mod shard;
 mod shortfall;
 mod show;
 mod single;
@@ -33,9 +43,13 @@ mod tree_arguments;
 mod tree_summary;
 mod view;
 mod watch;
+#[cfg(feature = "web")]
+mod web;
 
 pub(crate) use self::{
     arguments::{Cp, OutputArgs},
+    comparison::Compared,
+    filters::Filters,
     habits::hint as habit_hint,
     lookup::hint,
 };
@@ -52,15 +66,19 @@ use nicstripe::{Client, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     closing::Ends,
+    comparison::Differs,
     copy_kind::CopyKind,
     error::{PlanError, SOCKET},
     plan::{Plan, tree_options},
+    shard::{Held, Rest},
     shortfall::Shortfall,
     show::Show,
     single::Single,
     tree_arguments::TreeArguments,
-    watch::{start, watch},
+    watch::watch,
 };
+#[cfg(feature = "web")]
+use self::{s3::S3Copy, web::WebCopy};
 use super::status;
 use crate::{
     commands::doctor::quote,
@@ -82,21 +100,31 @@ impl Cp {
         if wishes.json && is_pipe(self.target()) {
             return Err(PlanError::JsonToPipe.into());
         }
+        if let Some(copies) = self.to_many() {
+            return many::run(copies, terminal);
+        }
+        self.tree.share = self.tree.shard.share(|name| std::env::var_os(name))?;
         let start = || event::start(self.sources(), self.target(), wishes.dry_run);
         let mut show = Show::new(terminal, wishes, start);
         let (done, failure) = match self.copy(terminal, &mut show) {
             Ok((report, ends)) => {
                 let tree = report.tree.as_ref();
                 let shortfall = tree.and_then(|tree| Shortfall::of(tree, &self));
-                (Some((report, ends)), shortfall.map(Failure::from))
+                let differs = tree.filter(|_| wishes.compares).and_then(Differs::of);
+                let failure = shortfall.map(Failure::from);
+                let failure = failure.or_else(|| differs.map(Failure::from));
+                (Some((report, ends)), failure)
             }
             Err(failure) => (None, Some(failure)),
+        };
+        let failure = match self.tree.share {
+            Some(_) => failure.map(Failure::of_job),
+            None => failure,
         };
         if let (Some((report, ends)), false) = (&done, wishes.quiet) {
             print_summary(report, ends, wishes, terminal);
         }
-        let report = done.as_ref().map(|(report, _)| report);
-        let printed = show.print_document(report, failure.as_ref());
+        let printed = show.print_document(done.as_ref(), failure.as_ref());
         // A failed copy outranks failed output.
         failure.map_or(printed, Err)
     }
@@ -104,6 +132,18 @@ impl Cp {
     fn copy(&mut self, terminal: &Terminal, show: &mut Show) -> Result<(Report, Ends), Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
+        #[cfg(feature = "web")]
+        if let Some(copy) = S3Copy::of(self)? {
+            self.links.check()?;
+            let keeper = self.session.keeper()?;
+            return runtime::run(copy.run(self, keeper, terminal, show));
+        }
+        #[cfg(feature = "web")]
+        if let Some(copy) = WebCopy::of(self)? {
+            self.links.check()?;
+            let keeper = self.session.keeper()?;
+            return runtime::run(copy.run(self, keeper, terminal, show));
+        }
         let mut plan = Plan::of(self)?;
         self.links.check()?;
         check_here(&plan, &self.tree)?;
@@ -154,10 +194,8 @@ impl Cp {
         let _presence = self.presence(show);
         let result = match expanded {
             Ok(ends) => {
-                show.begin(&plan.kind);
-                let result = carry_out(&client, &plan, tree, show, &mut signals).await;
-                show.end(result.as_ref().ok());
-                result.map(|report| (report, ends))
+                let copied = self.copy_plan(&client, &plan, tree, show, &mut signals);
+                copied.await.map(|report| (report, ends))
             }
             Err(failure) => Err(failure),
         };
@@ -165,6 +203,43 @@ impl Cp {
         let is_complete = result.as_ref().is_ok_and(|(report, _)| is_whole(report));
         signals.finish(connected.close_as(is_complete)).await;
         result
+    }
+
+    /// Copies all, or the share that is asked for.
+    async fn copy_plan(
+        &self,
+        client: &Client,
+        plan: &Plan,
+        tree: TreeOptions,
+        show: &mut Show,
+        signals: &mut Signals,
+    ) -> Result<Report, Failure> {
+        let held = self.hold_share(client, plan, &tree);
+        let held = signals.unless_stopped(held).await?;
+        show.begin(&plan.kind);
+        let result = carry_out(client, plan, tree.clone(), show, signals).await;
+        show.end(result.as_ref().ok());
+        let mut report = result?;
+        if let Some(held) = held {
+            let (kind, tree, tell) = (&plan.kind, &tree, |text| show.tell(text));
+            let rest = Rest { client, kind, tree };
+            let ended = rest.finish(held, &mut report, &tell);
+            signals.unless_stopped(ended).await?;
+        }
+        Ok(report)
+    }
+
+    /// Takes the share that is asked for. A dry run takes none.
+    async fn hold_share(
+        &self,
+        client: &Client,
+        plan: &Plan,
+        tree: &TreeOptions,
+    ) -> Result<Option<Held>, Failure> {
+        match tree.share.filter(|_| !tree.dry_run) {
+            Some(share) => shard::hold(client, &plan.kind, tree, share).await,
+            None => Ok(None),
+        }
     }
 
     /// Opens the socket for `nicstripe status`, unless this copy is one by a code, or this user has
@@ -340,7 +415,7 @@ async fn carry_out(
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
     if !plan.kind.is_one_file() {
-        let transfer = start(client, plan.kind.clone(), plan.options, tree)?;
+        let transfer = plan.kind.clone().start(client, plan.options, tree)?;
         return watch(transfer, show, signals).await;
     }
     let mut single = Single {
@@ -378,9 +453,13 @@ fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Te
         .flat_map(|survey| quote::remedies(survey, None))
         .for_each(|remedy| terminal.hint(&remedy));
     if let Some(tree) = &report.tree {
-        terminal.say(tree_summary::counts(tree, wishes.dry_run));
+        terminal.say(match wishes.compares {
+            true => comparison::counts(tree),
+            false => tree_summary::counts(tree, wishes.dry_run),
+        });
     }
     match wishes.dry_run {
+        true if wishes.compares => {}
         true => terminal.say("dry run: nothing was changed"),
         false => {
             let lines = closing::lines(report, ends);

@@ -6,6 +6,7 @@ use super::{
     arguments::Cp,
     copy_kind::CopyKind,
     error::PlanError,
+    filters::RECORDS,
     lists::{ListError, listed_names},
 };
 use crate::{connect::place::Place, failure::Failure};
@@ -28,6 +29,9 @@ impl Plan {
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
         let (remote, kind) = CopyKind::of(cp)?;
+        if cp.tree.shard.shard.is_some() && kind.depends_on_target() {
+            return Err(PlanError::ShardTarget.into());
+        }
         if let (Some(option), Some(url)) = (cp.links.port, remote.place.port)
             && option != url
         {
@@ -64,10 +68,30 @@ pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
             .map(|path| listed_names(path, tree.from0))
             .transpose()?
             .and_then(|listed| listed.selected(tree.is_recursive())),
-        filters: tree.filters.read()?,
+        filters: filters(cp)?,
+        share: tree.share,
+        // Others are compared or written otherwise.
+        pieces: tree.share.is_some()
+            && !(tree.checksum
+                || tree.update
+                || tree.dry_run
+                || cp.delta
+                || cp.inplace
+                || cp.verify),
+        only_delete: false,
+        only_directories: false,
         list: (tree.dry_run && !cp.output.quiet) || cp.output.verbose > 0,
         files: copy_options(cp),
     })
+}
+
+/// Returns the patterns of what is neither copied nor deleted.
+fn filters(cp: &Cp) -> Result<Vec<String>, ListError> {
+    let mut filters = cp.tree.filters.read()?;
+    if cp.tree.share.is_some() {
+        filters.push(RECORDS.to_owned());
+    }
+    Ok(filters)
 }
 
 fn copy_options(cp: &Cp) -> CopyOptions {
@@ -83,6 +107,8 @@ fn copy_options(cp: &Cp) -> CopyOptions {
         allow_changing: cp.allow_changing,
         parents: cp.mkpath,
         only_if: None,
+        slice: None,
+        times: false,
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     arguments::{OutputArgs, Progress},
     bars::Bars,
+    closing::Ends,
     copy_kind::CopyKind,
     document::{End, document},
     event, hint, listing,
@@ -35,6 +36,11 @@ impl OutputArgs {
             _ if self.verbose > 0 => List::Messages,
             _ => List::Nowhere,
         }
+    }
+
+    /// Returns true if progress is drawn as bars.
+    pub(super) fn draws_bars(self, terminal: &Terminal) -> bool {
+        self.drawing(Screen::of(terminal)) == Drawing::Bars
     }
 
     /// Returns the form of progress output. An explicit `--progress` takes precedence over `-q` and
@@ -203,7 +209,7 @@ impl Show {
     /// Standard output cannot be written, or an earlier line could not be.
     pub(crate) fn print_document(
         self,
-        report: Option<&Report>,
+        done: Option<&(Report, Ends)>,
         failure: Option<&Failure>,
     ) -> Result<(), Failure> {
         self.printed?;
@@ -213,7 +219,8 @@ impl Show {
         self.stream.map_or(Ok(()), EventStream::finish)?;
         let invocation = Invocation::of_this_process();
         let end = End {
-            report,
+            report: done.map(|(report, _)| report),
+            proof: done.map(|(_, ends)| ends.proof()),
             failure,
             elapsed: self.started_at.elapsed(),
             hint: failure.and_then(|failure| hint(failure, &invocation)),
@@ -286,6 +293,7 @@ mod tests {
             json_stream: false,
             progress,
             dry_run: false,
+            compares: false,
         }
     }
 

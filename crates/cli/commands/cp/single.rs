@@ -8,12 +8,7 @@ use nicstripe::{
     TreeReport, Verdict,
 };
 
-use super::{
-    copy_kind::CopyKind,
-    plan::Plan,
-    show::Show,
-    watch::{start, watch},
-};
+use super::{copy_kind::CopyKind, plan::Plan, show::Show, watch::watch};
 use crate::{
     connect::location::LocationError,
     failure::{CommandError, Failure, exit::Exit, hint::NextStep},
@@ -141,7 +136,7 @@ impl Single<'_> {
 
     async fn transfer(&mut self, options: CopyOptions) -> Result<Report, Failure> {
         let kind = self.plan.kind.clone();
-        let transfer = start(self.client, kind, options, TreeOptions::default())?;
+        let transfer = kind.start(self.client, options, TreeOptions::default())?;
         watch(transfer, self.show, self.signals).await
     }
 
@@ -163,12 +158,10 @@ impl Single<'_> {
             files,
             ..TreeOptions::default()
         };
-        let transfer = start(
-            self.client,
-            copy.kind.clone(),
-            CopyOptions::default(),
-            options,
-        )?;
+        let transfer = copy
+            .kind
+            .clone()
+            .start(self.client, CopyOptions::default(), options)?;
         let report = watch(transfer, self.show, self.signals).await?;
         let is_same = report
             .tree

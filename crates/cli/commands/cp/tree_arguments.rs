@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::filters::Filters;
+use nicstripe::Share;
+
+use super::{filters::Filters, shard::ShardArgs};
 
 /// Options of `cp` for trees. With most of them, even a single file is copied as a tree, which
 /// compares it with an existing file first.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct TreeArguments {
     /// Copy directories recursively; symbolic links as links, always with modification times
     #[arg(short, long)]
@@ -82,6 +84,13 @@ pub(crate) struct TreeArguments {
     /// Expect a NUL byte instead of a newline after each name in --files-from
     #[arg(short = '0', long, requires = "files_from")]
     pub(crate) from0: bool,
+
+    #[command(flatten)]
+    pub(crate) shard: ShardArgs,
+
+    /// Share that `shard` means.
+    #[arg(skip)]
+    pub(crate) share: Option<Share>,
 }
 
 impl TreeArguments {
@@ -107,6 +116,13 @@ impl TreeArguments {
             .find_map(|(is_given, name)| is_given.then_some(name))
     }
 
+    #[cfg(feature = "web")]
+    /// Like [`first_option`](Self::first_option), without `--files-from`.
+    pub(crate) fn first_option_beside_a_list(&self) -> Option<&'static str> {
+        self.options()
+            .find_map(|(is_given, name)| (is_given && name != LIST).then_some(name))
+    }
+
     fn options(&self) -> impl Iterator<Item = (bool, &'static str)> {
         let options = [
             (self.recursive, "-r"),
@@ -125,7 +141,8 @@ impl TreeArguments {
                 !self.filters.0.is_empty(),
                 "--exclude, --include or --exclude-from",
             ),
-            (self.files_from.is_some(), "--files-from"),
+            (self.files_from.is_some(), LIST),
+            (self.shard.shard.is_some(), "--shard"),
         ];
         options.into_iter()
     }
@@ -139,3 +156,5 @@ impl TreeArguments {
 }
 
 const DRY_RUN: &str = "-n";
+
+const LIST: &str = "--files-from";

@@ -1,82 +1,46 @@
 //! Event loop of a running transfer, which also handles signals and updates the output.
 
-use std::io;
-
-use nicstripe::{Client, CopyOptions, Error, Report, Transfer, TreeOptions, TreeSource};
+use nicstripe::{Error, Event, Report, Transfer};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{
-    copy_kind::CopyKind,
-    show::{Show, TICK},
-};
+use super::show::{Show, TICK};
 use crate::{
     failure::{Failure, exit::Stop},
-    process::{
-        signals::{Signalled, Signals},
-        streams::unbuffered,
-    },
+    process::signals::{Signalled, Signals},
 };
 
-/// Starts the transfer in the library, by copy kind.
-pub(super) fn start(
-    client: &Client,
-    kind: CopyKind,
-    options: CopyOptions,
-    tree: TreeOptions,
-) -> Result<Transfer, Failure> {
-    let of_pipe = |source| Failure::Source {
-        path: "-".into(),
-        source,
-    };
-    Ok(match kind {
-        CopyKind::Put { source, name } => client.put(&source, name, options),
-        CopyKind::Get { name, target } => client.get(name, &target, options),
-        CopyKind::PutTree {
-            sources,
-            name,
-            as_name,
-        } => client.put_tree(sources, name, TreeOptions { as_name, ..tree }),
-        CopyKind::GetTree {
-            sources,
-            target,
-            as_name,
-        } => {
-            let tree = TreeOptions { as_name, ..tree };
-            let source = |(name, content)| match (name, content) {
-                (Some(name), false) => TreeSource::named(name),
-                (name, _) => TreeSource::content_of(name),
-            };
-            let sources = sources.into_iter().map(source);
-            client.get_tree(sources, &target, tree)
-        }
-        CopyKind::PutPipe { name } => {
-            client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
-        }
-        CopyKind::GetPipe { name, to } => {
-            let output = match to {
-                Some(outlet) => outlet.file(),
-                None => unbuffered(io::stdout()),
-            };
-            client.get_pipe(name, output.map_err(Failure::Output)?, options)
-        }
-    })
+/// Something that runs, has events, and can be cancelled.
+pub(super) trait Watched {
+    /// Returns the next event; `None` after the end. Cancel safe.
+    async fn next_event(&mut self) -> Option<Event>;
+
+    fn cancel(&mut self);
 }
 
-/// Shows the events of a transfer until it ends. The first signal cancels the transfer, the second
-/// ends the process.
-pub(super) async fn watch(
-    mut transfer: Transfer,
+impl Watched for Transfer {
+    async fn next_event(&mut self) -> Option<Event> {
+        Self::next_event(self).await
+    }
+
+    fn cancel(&mut self) {
+        Self::cancel(self);
+    }
+}
+
+/// Shows events until the end. The first signal cancels, the second ends the process. Returns the first.
+pub(super) async fn until_end(
+    watched: &mut impl Watched,
     show: &mut Show,
     signals: &mut Signals,
-) -> Result<Report, Failure> {
+) -> Option<Stop> {
     let mut stopped = None;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            event = transfer.next_event() => match event {
+            event = watched.next_event() => match event {
                 Some(event) => show.on_event(&event),
-                None => break,
+                None => return stopped,
             },
             _ = ticks.tick() => show.draw(),
             signal = signals.next() => match (signal, stopped) {
@@ -84,11 +48,20 @@ pub(super) async fn watch(
                 (Signalled::Stop(stop), Some(_)) => stop.at_once(),
                 (Signalled::Stop(stop), None) => {
                     stopped = Some(stop);
-                    transfer.cancel();
+                    watched.cancel();
                 }
             },
         }
     }
+}
+
+/// Shows the events of a transfer until it ends.
+pub(super) async fn watch(
+    mut transfer: Transfer,
+    show: &mut Show,
+    signals: &mut Signals,
+) -> Result<Report, Failure> {
+    let stopped = until_end(&mut transfer, show, signals).await;
     let finished = tokio::select! {
         finished = transfer.finish() => finished,
         stop = second_stop(signals, stopped) => stop.at_once(),

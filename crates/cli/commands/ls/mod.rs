@@ -1,6 +1,7 @@
 //! `nicstripe ls`: lists files and directories at a daemon.
 //!
 //! - [`find`]: the arguments, and the files and directories that they mean
+//! - [`s3`]: the same of an S3 store
 //! - [`show`]: output, as lines or as JSON, entry by entry
 //! - [`complete`]: names for the completions of shells
 //!
@@ -9,6 +10,8 @@
 
 mod complete;
 mod find;
+#[cfg(feature = "web")]
+mod s3;
 mod show;
 
 use std::ffi::OsString;
@@ -20,6 +23,8 @@ use self::{
     find::{Found, Group, Item},
     show::{Listed, Show},
 };
+#[cfg(feature = "web")]
+use crate::{connect::location::is_s3, failure::Fault};
 use crate::{
     connect::{
         arguments::LinkArgs,
@@ -40,7 +45,7 @@ use crate::{
 #[command(disable_help_flag = true)]
 pub(crate) struct Ls {
     /// Directory or file, as for cp: HOST: is the directory that the daemon serves. May be a
-    /// pattern, in quotes
+    /// pattern, in quotes. Or s3://BUCKET/PREFIX
     #[arg(value_name = "HOST[:PATH]", required = true)]
     paths: Vec<OsString>,
 
@@ -49,6 +54,10 @@ pub(crate) struct Ls {
 
     #[command(flatten)]
     links: LinkArgs,
+
+    #[cfg(feature = "web")]
+    #[command(flatten, next_help_heading = "Options for S3 stores")]
+    store: crate::connect::store_arguments::StoreArgs,
 
     /// Print one JSON document on standard output, also after a failure
     /// (docs/schema/ls.schema.json)
@@ -90,6 +99,20 @@ impl Ls {
         if self.complete {
             complete::print(&self.paths, self.links);
             return Ok(());
+        }
+        #[cfg(feature = "web")]
+        match self.paths.iter().filter(|path| is_s3(path)).count() {
+            0 => {
+                if let Some(option) = self.store.first_option() {
+                    let text = format!("{option} is for S3 stores: expected s3://BUCKET/PREFIX");
+                    return Err(Fault::new(Exit::Usage, text).into());
+                }
+            }
+            count if count < self.paths.len() => {
+                let text = "an S3 store and machines cannot be listed by one command".to_owned();
+                return Err(Fault::new(Exit::Usage, text).into());
+            }
+            _ => return s3::run(&self, terminal),
         }
         let mut show = Show::new(self.wishes, self.json);
         let mut failed = Vec::new();

@@ -1,6 +1,6 @@
 //! Output of `ls`: lines, or one JSON document, both written entry by entry.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::SystemTime};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nicstripe::{Kind, Name, Stat};
@@ -106,23 +106,39 @@ impl Show {
         if kind == Kind::Dir && remote.path.name().is_some() {
             name.push('/');
         }
-        if !self.wishes.long {
-            return name;
-        }
-        let size = match stat {
-            Some(stat) if kind == Kind::File && self.wishes.human_readable => {
-                Size(stat.size).to_string()
-            }
-            Some(stat) if kind == Kind::File => stat.size.to_string(),
-            _ => UNKNOWN.to_owned(),
-        };
-        let width = if self.wishes.human_readable { 10 } else { 13 };
-        let modified = stat.map_or_else(
-            || UNKNOWN.to_owned(),
-            |stat| Date::of(stat.modified).to_string(),
-        );
-        format!("{:<5}  {size:>width$}  {modified:<17}  {name}", word(kind))
+        let size = stat.filter(|_| kind == Kind::File).map(|stat| stat.size);
+        line(
+            self.wishes,
+            name,
+            kind,
+            size,
+            stat.map(|stat| stat.modified),
+        )
     }
+}
+
+/// Returns the line of an entry, with what is known of it.
+pub(super) fn line(
+    wishes: Wishes,
+    name: String,
+    kind: Kind,
+    size: Option<u64>,
+    modified: Option<SystemTime>,
+) -> String {
+    if !wishes.long {
+        return name;
+    }
+    let size = match size {
+        Some(size) if wishes.human_readable => Size(size).to_string(),
+        Some(size) => size.to_string(),
+        None => UNKNOWN.to_owned(),
+    };
+    let width = if wishes.human_readable { 10 } else { 13 };
+    let modified = modified.map_or_else(
+        || UNKNOWN.to_owned(),
+        |modified| Date::of(modified).to_string(),
+    );
+    format!("{:<5}  {size:>width$}  {modified:<17}  {name}", word(kind))
 }
 
 /// Returns the object of an entry, described in `docs/schema/ls.schema.json`.
@@ -146,7 +162,7 @@ fn object(Listed { remote, kind, stat }: Listed<'_>) -> Object {
         )
 }
 
-fn word(kind: Kind) -> &'static str {
+pub(super) fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
         Kind::Dir => "dir",
@@ -164,4 +180,4 @@ const UNKNOWN: &str = "-";
 /// Bytes of output that wait for a write: about a page of names.
 const MOST_WAITING: usize = 64 << 10;
 
-const SCHEMA: &str = "nicstripe-ls/1";
+pub(super) const SCHEMA: &str = "nicstripe-ls/1";

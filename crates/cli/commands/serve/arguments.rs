@@ -6,6 +6,8 @@ use clap::{Args, Subcommand};
 use nicstripe::{BenchLimits, Limits};
 use serde::Deserialize;
 
+#[cfg(feature = "s3")]
+use super::s3::S3;
 use super::{
     limits::{BenchTable, LimitsTable, choice, some_choice},
     listen::{Listen, parse_listen},
@@ -25,7 +27,7 @@ pub(crate) struct Serve {
     #[command(subcommand)]
     pub(super) instead: Option<Instead>,
 
-    /// Same as --root DIR; write ./restic for a directory named restic
+    /// Same as --root DIR; write ./restic for a directory named restic, ./s3 for one named s3
     #[arg(value_name = "DIR", conflicts_with = "root")]
     pub(super) dir: Option<PathBuf>,
 
@@ -147,4 +149,6 @@ fn parse_own_port(text: &str) -> Result<u16, &'static str> {
 #[derive(Debug, Subcommand)]
 pub(super) enum Instead {
     Restic(Box<Restic>),
+    #[cfg(feature = "s3")]
+    S3(Box<S3>),
 }

@@ -4,20 +4,27 @@
 //! - [`config`], [`settings`]: the configuration file, and its merge with the command line
 //! - [`listen`]: listen addresses
 //! - [`service_manager`]: notifications to systemd
-//! - [`restic`]: `serve restic`, which serves a repository instead
+//! - [`restic`], [`s3`]: `serve restic` and `serve s3`, which serve a daemon's files to other programs
+//!   instead, with [`http`] (the server), [`connection_places`] (their limits of connections), [`own_names`] and
+//!   [`starter`] (the end of the parent process)
 //! - [`endpoint`], [`exposition`]: the Prometheus endpoint and its text
 
 mod arguments;
 mod config;
+mod connection_places;
 mod endpoint;
 mod exposition;
+mod http;
 mod limits;
 mod listen;
 mod own_names;
 mod restic;
 mod root;
+#[cfg(feature = "s3")]
+mod s3;
 mod service_manager;
 mod settings;
+mod starter;
 
 use std::{
     io::{self, IsTerminal as _},
@@ -67,8 +74,11 @@ use crate::{
 
 impl Serve {
     pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
-        if let Some(Instead::Restic(restic)) = self.instead.take() {
-            return restic.run(terminal);
+        match self.instead.take() {
+            Some(Instead::Restic(restic)) => return restic.run(terminal),
+            #[cfg(feature = "s3")]
+            Some(Instead::S3(s3)) => return s3.run(terminal),
+            None => {}
         }
         exposition::remember_start();
         let mut home = places::home()?;
@@ -160,6 +170,7 @@ async fn start(
         .limits(settings.limits.clone())
         .bench(settings.bench.clone())
         .executor(Arc::new(Processes::new(Environment::Fixed)))
+        .fetches()
         .bind()
         .await?;
     let metrics = match settings.metrics {

@@ -56,7 +56,7 @@ fn await_mtu(stage: &Stage, interface: &str, expected: u32) {
     let start = Instant::now();
     while mtu_of(stage, interface) != expected {
         assert!(
-            start.elapsed() < Duration::from_secs(3),
+            start.elapsed() < Duration::from_secs(30),
             "{interface} has {}, expected {expected}",
             mtu_of(stage, interface)
         );

@@ -9,6 +9,8 @@
 //! rest in pieces of any length. The receiver truncates the journal to [`Replayed::valid_len`]
 //! before it appends.
 
+use std::time::{Duration, SystemTime};
+
 use minicbor::{Decode, Encode};
 
 use super::{
@@ -137,6 +139,20 @@ pub struct Timestamp {
     /// Nanoseconds within the second.
     #[n(1)]
     pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// Returns the time; `None` if [`SystemTime`] cannot represent it.
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        let seconds = Duration::from_secs(self.seconds.unsigned_abs());
+        let whole = match self.seconds {
+            0.. => SystemTime::UNIX_EPOCH.checked_add(seconds),
+            _ => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+        };
+        whole?.checked_add(Duration::from_nanos(
+            self.nanoseconds.min(999_999_999).into(),
+        ))
+    }
 }
 
 /// Difference between a source file and its recorded identity.

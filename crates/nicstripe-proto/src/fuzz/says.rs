@@ -1,5 +1,7 @@
 //! Random messages of a hostile peer: messages of every type, usually with plausible numbers.
 
+use std::net::Ipv4Addr;
+
 use super::tape::Tape;
 use crate::{
     TransferId,
@@ -9,7 +11,7 @@ use crate::{
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
         BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
-        EntryRef, Exec, Expect, Expected, Fail, FailCode, Get, GetTree, HashedFile, Holes,
+        EntryRef, Exec, Expect, Expected, Fail, FailCode, Fetch, Get, GetTree, HashedFile, Holes,
         Interfaces, Keep, Message, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, Offer,
         OfferKind, OpenTunnels, PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber,
         RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window, Word,
@@ -101,17 +103,21 @@ impl Tape<'_> {
         })
     }
 
+    fn put(&mut self, transfer: TransferId) -> Put {
+        Put {
+            name: name(),
+            offer: self.offer(transfer),
+            options: PutOptions::default(),
+            into: None,
+            entry: self.entry(),
+            attributes: None,
+        }
+    }
+
     pub(super) fn message(&mut self) -> Message {
         let (kind, transfer) = (self.below(18), self.transfer());
         match kind {
-            0 => Message::Put(Put {
-                name: name(),
-                offer: self.offer(transfer),
-                options: PutOptions::default(),
-                into: None,
-                entry: self.entry(),
-                attributes: None,
-            }),
+            0 => Message::Put(self.put(transfer)),
             1 => Message::Get(Get {
                 transfer,
                 name: name(),
@@ -228,7 +234,7 @@ impl Tape<'_> {
         } else {
             self.byte().into()
         };
-        let ask = match self.below(11) {
+        let ask = match self.below(14) {
             0 => AskKind::List {
                 dir: None,
                 after: self.is().then(|| vec![b'a' + self.byte() % 4]),
@@ -272,7 +278,24 @@ impl Tape<'_> {
                 replace: self.is(),
                 only_if: None,
                 offset: self.is().then(|| self.number()),
+                attributes: None,
             },
+            11 => AskKind::FetchKey,
+            12 => AskKind::Admit {
+                key: [self.byte(); 32],
+                names: (0..self.below(4)).map(|_| name()).collect(),
+            },
+            13 => AskKind::Fetch(Box::new(Fetch {
+                key: [self.byte(); 32],
+                addresses: vec![Ipv4Addr::LOCALHOST.into(); self.below(3) as usize],
+                port: self.number() as u16,
+                name: name(),
+                at: self.number(),
+                len: self.number(),
+                digest: Digest([self.byte(); 32]),
+                put: self.put(TransferId(0)),
+                offset: self.number(),
+            })),
             8 => AskKind::Hash {
                 name: name(),
                 offset: self.number(),

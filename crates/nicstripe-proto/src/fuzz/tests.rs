@@ -688,6 +688,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 replace: true,
                 only_if: Some(tag()),
                 offset: Some(1 << 30),
+                attributes: None,
             }),
         ),
         (
@@ -904,7 +905,10 @@ fn batches_corpus() {
             reason: reason(),
             label: Some("x\n".into()),
         })),
-        tree::Record::Special(Box::new(Special { name: name("fifo") })),
+        tree::Record::Special(Box::new(Special {
+            name: name("fifo"),
+            large: None,
+        })),
     ];
     let owned = |user, group| {
         let [user, group] =

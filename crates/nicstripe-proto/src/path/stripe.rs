@@ -211,7 +211,7 @@ impl Striper {
 
     /// Returns the chunks of `path` to the queue, except for chunks that are also in flight on
     /// another path.
-    pub(crate) fn release(&mut self, path: PathId) {
+    pub fn release(&mut self, path: PathId) {
         let carried: Vec<ChunkId> = self
             .in_flight
             .iter()
@@ -225,7 +225,7 @@ impl Striper {
 
     /// Withdraws a chunk from `path`. Returns the chunk to the queue unless it is also in flight on
     /// another path. Returns false if the chunk was not in flight on `path`.
-    pub(crate) fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
+    pub fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
         if !self.is_carried_by(chunk, path) {
             return false;
         }
@@ -241,7 +241,7 @@ impl Striper {
     }
 
     /// Returns true if `chunk` is in flight on `path`.
-    pub(crate) fn is_carried_by(&self, chunk: ChunkId, path: PathId) -> bool {
+    pub fn is_carried_by(&self, chunk: ChunkId, path: PathId) -> bool {
         self.in_flight
             .get(&chunk)
             .is_some_and(|owners| owners.has(path))
@@ -258,17 +258,17 @@ impl Striper {
     }
 
     /// Returns the first chunk in the queue, which is assigned next; `None` if the queue is empty.
-    pub(crate) fn first_queued(&self) -> Option<ChunkId> {
+    pub fn first_queued(&self) -> Option<ChunkId> {
         self.queue.first()
     }
 
     /// Returns the number of chunks in the queue.
-    pub(crate) fn queued(&self) -> u64 {
+    pub fn queued(&self) -> u64 {
         self.queue.len()
     }
 
     /// Returns true if no chunk is queued or in flight.
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty()
     }
 

@@ -5,24 +5,29 @@
 
 use std::collections::btree_map::Entry;
 
-use super::{error::PathError, event::Event, state::Session};
+use super::{error::PathError, event::Event, requests::shape_of, state::Session};
 use crate::{
     failure::{FailCode, MAX_TEXT, truncate},
     id::Role,
     wire::message::{
-        Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, MOST_REASON, MOST_REMOVED,
-        Message,
+        Answer, AnswerKind, Ask, AskKind, MOST_ADMITTED, MOST_ASKS, MOST_ENTRIES, MOST_REASON,
+        MOST_REMOVED, Message,
     },
 };
 
 impl Session {
-    /// Sends a request to the daemon; client only. Returns false without sending if [`MOST_ASKS`]
-    /// requests or one with the same ID are unanswered. Also returns false on the daemon.
+    /// Returns true if a request can be sent to the daemon now; client only. False while no path is
+    /// connected, or [`MOST_ASKS`] requests are unanswered.
     ///
     /// [`MOST_ASKS`]: crate::message::MOST_ASKS
+    pub fn can_ask(&self) -> bool {
+        self.role == Role::Client && self.is_connected() && self.asks.len() < MOST_ASKS
+    }
+
+    /// Sends a request to the daemon. Returns false without sending if none [can be
+    /// sent](Self::can_ask), or one with the same ID is unanswered.
     pub fn ask(&mut self, ask: Ask) -> bool {
-        let has_room = self.asks.len() < MOST_ASKS && !self.asks.contains_key(&ask.id);
-        let may = self.role == Role::Client && has_room;
+        let may = self.can_ask() && !self.asks.contains_key(&ask.id);
         if may {
             self.asks.insert(ask.id, ask.ask.clone());
             self.send(&Message::Ask(ask));
@@ -65,12 +70,19 @@ impl Session {
             *most = (*most).clamp(1, MOST_ENTRIES);
         }
         let is_full = self.asks.len() >= MOST_ASKS;
-        let is_long =
-            matches!(&ask.ask, AskKind::RemoveMany { names, .. } if names.len() > MOST_REMOVED);
+        let is_long = match &ask.ask {
+            AskKind::RemoveMany { names, .. } => names.len() > MOST_REMOVED,
+            AskKind::Admit { names, .. } => names.len() > MOST_ADMITTED,
+            AskKind::Fetch(fetch) => {
+                shape_of(&fetch.put.offer)?;
+                !fetch.is_within_limits()
+            }
+            _ => false,
+        };
         let what = match self.asks.entry(ask.id) {
             Entry::Occupied(_) => "twice",
             Entry::Vacant(_) if is_full => "while too many requests are open",
-            Entry::Vacant(_) if is_long => "for more names than may be removed at once",
+            Entry::Vacant(_) if is_long => "beyond the limits of its kind",
             Entry::Vacant(entry) => {
                 entry.insert(ask.ask.clone());
                 self.events.push_back(Event::Asked(ask));

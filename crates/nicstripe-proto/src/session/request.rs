@@ -7,6 +7,10 @@ use crate::{
 
 /// Client's request for a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a transfer, and a put is the usual one"
+)]
 pub enum Request {
     /// Upload of a file.
     Put(Put),

@@ -21,7 +21,10 @@
 
 use minicbor::{Decode, Encode};
 
-use super::entry::{Entry, EntryId};
+use super::{
+    entry::{Entry, EntryId},
+    share::LargeFile,
+};
 use crate::{failure::FailCode, file::name::Name};
 
 /// Decoded record of a batch.
@@ -91,13 +94,17 @@ pub struct Trouble {
     pub label: Option<String>,
 }
 
-/// FIFO, socket or device that the sender found in its walk and does not send.
+/// FIFO, socket or device that the sender found in its walk and does not send, or a large file that is sent
+/// in pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Special {
     /// Path of the object relative to the target.
     #[n(0)]
     pub name: Name,
+    /// Pieces of a large file, which are not part of the tree; `None` for other objects.
+    #[n(1)]
+    pub large: Option<LargeFile>,
 }
 
 /// Length of a record's header in bytes.

@@ -14,6 +14,7 @@ pub mod entry;
 pub mod message;
 mod owner;
 pub mod rules;
+pub mod share;
 
 pub use self::{
     batch::{BatchError, BatchReader, BatchWriter, Reason, Record, Special, Trouble},
@@ -21,6 +22,7 @@ pub use self::{
     message::{EntryFailure, TreeMessage},
     owner::{AclKind, AclName, AclNames, Owner, OwnerName, OwnerNames},
     rules::{Existing, TreeRules, Verdict, decide},
+    share::{LargeFile, Share, ShareError},
 };
 
 /// Maximum size in bytes of a file whose content travels in batches: 4 MiB.

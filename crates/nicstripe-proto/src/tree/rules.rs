@@ -50,6 +50,16 @@ pub struct TreeRules {
     /// True to preserve hard links. If false, the receiver rejects hard links.
     #[cbor(n(11), default, skip_if = "std::ops::Not::not")]
     pub hard_links: bool,
+    /// True for a dry run that deletes nevertheless: nothing is created and replaced.
+    #[cbor(n(12), default, skip_if = "std::ops::Not::not")]
+    pub only_delete: bool,
+}
+
+impl TreeRules {
+    /// Returns true if nothing is deleted either.
+    pub const fn changes_nothing(&self) -> bool {
+        self.dry_run && !self.only_delete
+    }
 }
 
 /// Decision of a receiver about an entry.

@@ -129,7 +129,10 @@ fn records_other_than_entries_are_pinned() {
             "a201a2000301617802622f6c",
         ),
         (
-            Record::Special(Box::new(Special { name: name("a/s") })),
+            Record::Special(Box::new(Special {
+                name: name("a/s"),
+                large: None,
+            })),
             "06000000",
             "07000000",
             "0000000000000000",
@@ -589,7 +592,10 @@ impl Owned {
                     label,
                 }))
             }
-            Self::Special(name) => Record::Special(Box::new(Special { name: name.clone() })),
+            Self::Special(name) => Record::Special(Box::new(Special {
+                name: name.clone(),
+                large: None,
+            })),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod bench;
 mod exec;
 mod features;
+mod fetch;
 mod greeting;
 mod interface;
 mod object;
@@ -18,8 +19,8 @@ mod unsent;
 use minicbor::{Decode, Encode};
 
 pub use self::{
-    bench::*, exec::*, features::*, greeting::*, interface::*, object::*, open_tunnels::*,
-    transfer::*, tree::*, unsent::*,
+    bench::*, exec::*, features::*, fetch::*, greeting::*, interface::*, object::*,
+    open_tunnels::*, transfer::*, tree::*, unsent::*,
 };
 pub use crate::failure::FailCode;
 

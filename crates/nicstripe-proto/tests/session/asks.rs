@@ -1,11 +1,14 @@
 //! Tests of requests about names, and of answers from a hostile peer.
 
+use std::net::Ipv4Addr;
+
 use nicstripe_proto::{
-    Event, FailCode, Message, Name, PathError, Role,
+    Digest, Event, FailCode, Message, Name, Offer, PathError, Role, SourceIdentity, TransferId,
     journal::Timestamp,
     message::{
-        Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, MOST_REASON, NotRemoved,
-        ObjectEntry, ObjectKind, ObjectStat,
+        Answer, AnswerKind, Ask, AskKind, Fetch, MOST_ADMITTED, MOST_ASKS, MOST_ENTRIES,
+        MOST_FEED_ADDRESSES, MOST_FETCHED, MOST_REASON, NotRemoved, ObjectEntry, ObjectKind,
+        ObjectStat, OfferKind, Put, PutOptions,
     },
 };
 
@@ -136,6 +139,7 @@ fn concat(offset: Option<u64>) -> AskKind {
         replace: false,
         only_if: None,
         offset,
+        attributes: None,
     }
 }
 
@@ -148,6 +152,93 @@ fn hash(offset: u64) -> AskKind {
 
 fn hashed(upto: u64) -> AnswerKind {
     AnswerKind::Hashed { upto, file: None }
+}
+
+fn fetch(offset: u64, addresses: usize, len: u64) -> AskKind {
+    AskKind::Fetch(Box::new(Fetch {
+        key: [1; 32],
+        addresses: vec![Ipv4Addr::LOCALHOST.into(); addresses],
+        port: 7747,
+        name: name("a"),
+        at: 0,
+        len,
+        digest: Digest::NONE,
+        put: Put {
+            name: name("b"),
+            offer: Offer {
+                transfer: TransferId(0),
+                source: SourceIdentity {
+                    size: len,
+                    ..SourceIdentity::default()
+                },
+                chunk_log2: 18,
+                mode: 0o644,
+                kind: None,
+                data: None,
+                object: None,
+            },
+            options: PutOptions::default(),
+            into: None,
+            entry: None,
+            attributes: None,
+        },
+        offset,
+    }))
+}
+
+/// Returns the request to fetch a file of 9 bytes, with a change.
+fn fetch_with(change: impl FnOnce(&mut Fetch)) -> AskKind {
+    let AskKind::Fetch(mut request) = fetch(0, 1, 9) else {
+        unreachable!()
+    };
+    change(&mut request);
+    AskKind::Fetch(request)
+}
+
+fn admit(names: usize) -> AskKind {
+    AskKind::Admit {
+        key: [1; 32],
+        names: vec![name("a"); names],
+    }
+}
+
+#[test]
+fn requests_beyond_the_limits_of_their_kind_are_breaches() {
+    for (within, beyond) in [
+        (fetch(0, 1, MOST_FETCHED), fetch(0, 1, MOST_FETCHED + 1)),
+        (
+            fetch(0, MOST_FEED_ADDRESSES, 1),
+            fetch(0, MOST_FEED_ADDRESSES + 1, 1),
+        ),
+        (fetch(0, 1, 0), fetch(0, 0, 0)),
+        (
+            fetch_with(|fetch| fetch.put.options.replace = true),
+            fetch_with(|fetch| fetch.put.options.in_place = true),
+        ),
+        (
+            fetch_with(|fetch| fetch.put.offer.chunk_log2 = 17),
+            fetch_with(|fetch| fetch.put.offer.chunk_log2 = 255),
+        ),
+        (
+            fetch_with(|fetch| fetch.put.offer.kind = Some(OfferKind::File)),
+            fetch_with(|fetch| fetch.put.offer.kind = Some(OfferKind::Batches)),
+        ),
+        (
+            fetch_with(|fetch| fetch.put.offer.mode = 0),
+            fetch_with(|fetch| fetch.put.offer.source.size = u64::MAX),
+        ),
+        (
+            fetch_with(|fetch| fetch.at = u64::MAX),
+            fetch_with(|fetch| fetch.put.offer.source.size = 10),
+        ),
+        (admit(MOST_ADMITTED), admit(MOST_ADMITTED + 1)),
+    ] {
+        for (ask, is_valid) in [(within, true), (beyond, false)] {
+            let mut daemon = Victim::new(Role::Daemon);
+            let said = daemon.say(Message::Ask(Ask { id: 1, ask }));
+            assert_eq!(said.is_ok(), is_valid, "{said:?}");
+        }
+    }
 }
 
 fn walk(after: Option<&[u8]>, most: u32) -> AskKind {
@@ -207,6 +298,9 @@ fn answers_about_many_objects_reach_whoever_asked() {
             },
         ),
         (hash(5), hashed(6)),
+        (fetch(5, 1, 9), copied(6)),
+        (AskKind::FetchKey, AnswerKind::Key { key: [1; 32] }),
+        (admit(1), AnswerKind::Done),
         (concat(Some(5)), copied(6)),
         (concat(None), copied(1)),
         (walk(None, 9), walked(&["a-b", "a/", "a/b", "a0"], true)),
@@ -238,6 +332,9 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         },
     );
     let wrong = [
+        (fetch(5, 1, 9), copied(5)),
+        (fetch(5, 1, 9), copied(10)),
+        (AskKind::FetchKey, AnswerKind::Done),
         (list(None, 9), AnswerKind::Done),
         (list(None, 9), entries(&[b"b", b"a"], false)),
         (list(None, 9), entries(&[b"a", b"a"], false)),

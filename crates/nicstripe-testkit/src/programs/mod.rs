@@ -20,7 +20,7 @@ pub mod tree;
 mod unit_filters;
 
 pub use self::{
-    example::example,
+    example::{cargo, example},
     outcome::Outcome,
     pair::Pair,
     process::Process,

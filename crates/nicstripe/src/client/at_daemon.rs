@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode, Name,
+    FailCode, Name, ObjectAttributes,
     message::{
         AnswerKind, AskKind, Feature, HashedFile, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind,
     },
@@ -23,6 +23,14 @@ pub struct NotRemoved {
     pub name: Name,
     /// Reason; [`Error::is_not_found`] if there was no such name.
     pub error: Error,
+}
+
+/// File that is made of others.
+struct Whole<'a> {
+    parts: &'a [Name],
+    to: &'a Name,
+    options: RenameOptions,
+    attributes: Option<&'a ObjectAttributes>,
 }
 
 impl Client {
@@ -61,8 +69,10 @@ impl Client {
     ) -> Result<Stat, Error> {
         self.make_parents(to, options).await?;
         let moved = AtomicU64::new(0);
-        self.in_parts(&moved, || self.copy_once(from, to, options, &moved))
-            .await
+        self.in_parts(Some(to), &moved, || {
+            self.copy_once(from, to, options, &moved)
+        })
+        .await
     }
 
     /// Makes a copy in one session, part by part. `moved` is how far any attempt came.
@@ -83,7 +93,7 @@ impl Client {
                 only_if: options.only_if,
                 offset,
             };
-            match self.ask_on(&session, part, &mut false).await? {
+            match self.ask_on(&session, part).await? {
                 AnswerKind::Copied {
                     copy: Some(stat), ..
                 } => return Ok(Stat::of_wire(stat)),
@@ -128,36 +138,65 @@ impl Client {
         to: &Name,
         options: RenameOptions,
     ) -> Result<Stat, Error> {
-        self.make_parents(to, options).await?;
-        let moved = AtomicU64::new(0);
-        self.in_parts(&moved, || self.concat_once(parts, to, options, &moved))
+        self.concat_with(parts, to, options, &ObjectAttributes::new())
             .await
     }
 
-    /// Makes one file of others in one session, part by part. `moved` is how far any attempt came.
-    async fn concat_once(
+    /// Makes one file of others with attributes, which [`head`](Self::head) returns; otherwise as
+    /// [`concat`](Self::concat). Those of the parts do not count.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, ObjectAttributes, RenameOptions};
+    ///
+    /// let parts = [Name::parse(b"upload/1")?, Name::parse(b"upload/2")?];
+    /// let mut attributes = ObjectAttributes::new();
+    /// attributes.set("content-type", "video/mp4")?;
+    /// let film = Name::parse(b"film.mp4")?;
+    /// client.concat_with(&parts, &film, RenameOptions::default(), &attributes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`concat`](Self::concat); the daemon, its storage or its file system keeps no attributes.
+    pub async fn concat_with(
         &self,
         parts: &[Name],
         to: &Name,
         options: RenameOptions,
-        moved: &AtomicU64,
+        attributes: &ObjectAttributes,
     ) -> Result<Stat, Error> {
+        self.make_parents(to, options).await?;
+        let moved = AtomicU64::new(0);
+        let whole = Whole {
+            parts,
+            to,
+            options,
+            attributes: Some(attributes).filter(|attributes| !attributes.is_empty()),
+        };
+        self.in_parts(Some(to), &moved, || self.concat_once(&whole, &moved))
+            .await
+    }
+
+    /// Makes one file of others in one session, part by part. `moved` is how far any attempt came.
+    async fn concat_once(&self, whole: &Whole<'_>, moved: &AtomicU64) -> Result<Stat, Error> {
         let session = self.session_with(Feature::Objects).await?;
         let mut offset = None;
-        for part in parts.iter().map(Some).chain([None]) {
+        for part in whole.parts.iter().map(Some).chain([None]) {
             let mut from = 0;
             loop {
                 let ask = AskKind::Concat {
                     part: part.cloned(),
                     from,
-                    to: to.clone(),
-                    replace: options.replace,
-                    only_if: options.only_if,
+                    to: whole.to.clone(),
+                    replace: whole.options.replace,
+                    only_if: whole.options.only_if,
                     offset,
+                    attributes: whole.attributes.filter(|_| offset.is_none()).cloned(),
                 };
-                let AnswerKind::Copied { upto, copy } =
-                    self.ask_on(&session, ask, &mut false).await?
-                else {
+                let AnswerKind::Copied { upto, copy } = self.ask_on(&session, ask).await? else {
                     return Err(self.nonsense());
                 };
                 let appended = upto.saturating_sub(offset.unwrap_or(0));
@@ -174,14 +213,15 @@ impl Client {
     }
 
     /// Repeats work at the daemon when its session is lost, as long as the client has patience. `moved`
-    /// is the number of bytes that any attempt came to.
+    /// is the number of bytes that any attempt came to. Files of one name `to` are made one after the
+    /// other.
     async fn in_parts<T, F: Future<Output = Result<T, Error>>>(
         &self,
+        to: Option<&Name>,
         moved: &AtomicU64,
         once: impl Fn() -> F,
     ) -> Result<T, Error> {
-        // The semaphore is never closed.
-        let _turn = self.inner.copies.acquire().await;
+        let _turn = self.inner.making.turn(to).await;
         let events = self.inner.settings.session.events.as_ref();
         let mut reconnects = Reconnects::new(&self.inner);
         let begun = Instant::now();
@@ -228,7 +268,7 @@ impl Client {
     /// ([`Error::Unsupported`]).
     pub async fn verify(&self, name: &Name) -> Result<Stat, Error> {
         let moved = AtomicU64::new(0);
-        self.in_parts(&moved, || self.verify_once(name, &moved))
+        self.in_parts(None, &moved, || self.verify_once(name, &moved))
             .await
     }
 
@@ -241,7 +281,7 @@ impl Client {
                 name: name.clone(),
                 offset,
             };
-            match self.ask_on(&session, part, &mut false).await? {
+            match self.ask_on(&session, part).await? {
                 AnswerKind::Hashed {
                     file: Some(file), ..
                 } => break file,
@@ -306,6 +346,25 @@ impl Client {
     /// As for [`remove_many`](Self::remove_many).
     pub async fn remove_files(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
         self.remove_many_of(Some(ObjectKind::File), names).await
+    }
+
+    /// Removes many names as [`remove_many`](Self::remove_many) does, if they are directories. Those that
+    /// are not empty remain ([`FailCode::Exists`](crate::FailCode::Exists)), and so do files
+    /// ([`FailCode::NotADirectory`](crate::FailCode::NotADirectory)).
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let left = client.remove_dirs(&[nicstripe::Name::parse(b"perhaps-empty")?]).await?;
+    /// println!("{} remain", left.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove_many`](Self::remove_many).
+    pub async fn remove_dirs(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
+        self.remove_many_of(Some(ObjectKind::Dir), names).await
     }
 
     async fn remove_many_of(

@@ -56,8 +56,8 @@ pub struct ConnectedPeer {
 /// | `write`, `make_dir`, `read`, reads of an [`ObjectReader`](crate::ObjectReader) | yes | yes |
 /// | `stat`, `list`, `entries`, `walk`, `open` | yes | yes |
 /// | `copy` | yes | yes; begins again |
-/// | `put_pipe`, `get_pipe`, `create` | yes, before the first byte | no: bytes that have passed are gone |
-/// | `remove`, `remove_many`, `rename` | yes | no: may have been carried out |
+/// | `put_pipe`, `get_pipe`, `create` | yes | only before the first byte: what has passed is gone |
+/// | `remove`, `remove_many`, `rename` | yes | only if unsent: may have been carried out |
 /// | `exec`, `dial`, `listen`, `facts`, `bench` | yes | no |
 /// | `peer`, `root`, `links` | yes | |
 #[derive(Clone)]

@@ -23,7 +23,7 @@ use crate::{
     links::establish::LinkedSession,
     report::{Report, error::Error},
     session::{
-        Command,
+        Command, Unanswered,
         kind::{
             Upload,
             object::{self, Begun, FEED_CHUNKS, Read},
@@ -487,6 +487,8 @@ impl Client {
         };
         let needed = match attributes {
             Some(_) => Some(Feature::Objects),
+            // A daemon that does not know slices would make a file of each.
+            None if options.slice.is_some() => Some(Feature::Shares),
             None => options.only_if.map(|_| Feature::Tags),
         };
         let source = Once::object(object::source(from, upload)).needing(needed);
@@ -593,11 +595,12 @@ impl Client {
         let events = self.inner.settings.session.events.as_ref();
         let mut reconnects = Reconnects::new(&self.inner);
         loop {
-            let mut is_sent = false;
-            match self.try_to_ask(feature, ask.clone(), &mut is_sent).await {
+            match self.try_to_ask(feature, ask.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if is_sent && !is_repeatable(&ask) => return Err(error),
-                Err(error) => reconnects.again(error, 0, events).await?,
+                Err(Unanswered { error, is_sent }) if is_sent && !is_repeatable(&ask) => {
+                    return Err(error);
+                }
+                Err(Unanswered { error, .. }) => reconnects.again(error, 0, events).await?,
             }
         }
     }
@@ -610,14 +613,10 @@ impl Client {
         Ok(session)
     }
 
-    async fn try_to_ask(
-        &self,
-        feature: Feature,
-        ask: AskKind,
-        is_sent: &mut bool,
-    ) -> Result<AnswerKind, Error> {
-        let session = self.session_with(feature).await?;
-        self.ask_on(&session, ask, is_sent).await
+    async fn try_to_ask(&self, feature: Feature, ask: AskKind) -> Result<AnswerKind, Unanswered> {
+        let session = self.session_with(feature).await;
+        let session = session.map_err(Unanswered::unsent)?;
+        self.ask_on(&session, ask).await
     }
 
     /// Sends a request in a session and waits for the answer.
@@ -625,14 +624,12 @@ impl Client {
         &self,
         session: &LinkedSession,
         ask: AskKind,
-        is_sent: &mut bool,
-    ) -> Result<AnswerKind, Error> {
+    ) -> Result<AnswerKind, Unanswered> {
         let ended = || Error::ended(self.host(), "without an answer");
         let (reply, answer) = oneshot::channel();
-        *is_sent = session.handle.command(Command::Ask { ask, reply }).await;
-        match *is_sent {
-            true => answer.await.unwrap_or_else(|_| Err(ended())),
-            false => Err(ended()),
+        match session.handle.command(Command::Ask { ask, reply }).await {
+            true => answer.await.unwrap_or_else(|_| Err(ended().into())),
+            false => Err(Unanswered::unsent(ended())),
         }
     }
 
@@ -659,6 +656,9 @@ fn is_repeatable(ask: &AskKind) -> bool {
         AskKind::Copy { .. }
         | AskKind::Concat { .. }
         | AskKind::Hash { .. }
+        | AskKind::FetchKey
+        | AskKind::Admit { .. }
+        | AskKind::Fetch(_)
         | AskKind::RemoveMany { .. } => false,
         // Parts of facts belong together, and are those of one session.
         AskKind::Remove { .. } | AskKind::Rename { .. } | AskKind::Facts { .. } => false,

@@ -15,6 +15,7 @@ use crate::{
     session::kind::{
         Download, Kind,
         object::{self, Read},
+        stream::StartedOnce,
         tree::StandaloneFiles,
     },
 };
@@ -34,6 +35,11 @@ pub(super) trait Request: fmt::Debug + Send {
     /// Returns true if an attempt may be repeated from zero, because nothing that was received has
     /// been passed on.
     fn can_start_over(&self) -> bool {
+        self.can_be_tried_again()
+    }
+
+    /// Returns true if the data of an interrupted attempt are of use to a later call.
+    fn is_resumable(&self) -> bool {
         self.can_be_tried_again()
     }
 
@@ -69,26 +75,25 @@ pub(super) struct Attempt<'a> {
     pub(super) standalone: StandaloneFiles,
 }
 
-/// Request whose source or sink can be used only once: a pipe, or an object that the program's own
-/// tasks read or write.
+/// Request whose source or sink can be started only once: a pipe, or an object that the program's
+/// own tasks read or write. An attempt in which it was not started is repeated.
 #[derive(Debug)]
-pub(super) struct Once {
-    /// Source or sink; `None` once the transfer has started.
-    end: Option<Box<dyn Kind>>,
+pub(super) struct Once<E> {
+    end: E,
     is_object: bool,
     needed: Option<Feature>,
 }
 
-impl Once {
-    pub(super) fn pipe(end: impl Kind + 'static) -> Self {
+impl<E: StartedOnce> Once<E> {
+    pub(super) fn pipe(end: E) -> Self {
         Self {
-            end: Some(Box::new(end)),
+            end,
             is_object: false,
             needed: None,
         }
     }
 
-    pub(super) fn object(end: impl Kind + 'static) -> Self {
+    pub(super) fn object(end: E) -> Self {
         Self {
             is_object: true,
             ..Self::pipe(end)
@@ -100,13 +105,17 @@ impl Once {
     }
 }
 
-impl Request for Once {
+impl<E: StartedOnce> Request for Once<E> {
     fn open<'a>(&'a mut self, _attempt: Attempt<'a>) -> Opening<'a> {
-        let end = self.end.take();
-        Box::pin(async { end.ok_or(Error::Cancelled { resumable: false }) })
+        let end: Box<dyn Kind> = Box::new(self.end.again());
+        Box::pin(std::future::ready(Ok(end)))
     }
 
     fn can_be_tried_again(&self) -> bool {
+        self.end.is_unstarted()
+    }
+
+    fn is_resumable(&self) -> bool {
         false
     }
 

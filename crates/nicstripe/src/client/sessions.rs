@@ -4,12 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
 use tokio::{
-    sync::{Mutex, Semaphore, mpsc},
+    sync::{Mutex, mpsc},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{builder::ClientBuilder, reconnects::Reconnects, runtime::ClientRuntime, turns::Turns};
+use super::{
+    builder::ClientBuilder, making::Making, reconnects::Reconnects, runtime::ClientRuntime,
+    turns::Turns,
+};
 use crate::{
     file::{BufferPool, IoPool},
     links::{
@@ -38,15 +41,11 @@ pub(super) struct Inner {
     pub(super) buffers: BufferPool,
     pub(super) numbers: parking_lot::Mutex<Numbers>,
     pub(super) turns: Turns,
-    /// Turns of copies at the daemon.
-    pub(super) copies: Semaphore,
+    pub(super) making: Making,
     pub(super) slot: parking_lot::Mutex<Slot>,
     /// Held while a session is established.
     establishing: Mutex<()>,
 }
-
-/// Maximum number of copies of a client at a time; each occupies a thread of the daemon.
-const MOST_COPIES: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {
@@ -71,7 +70,7 @@ impl Inner {
             buffers: BufferPool::default(),
             numbers: Default::default(),
             turns: Turns::default(),
-            copies: Semaphore::new(MOST_COPIES),
+            making: Making::default(),
             slot: Default::default(),
             establishing: Mutex::default(),
             host: host.to_owned(),

@@ -244,15 +244,12 @@ impl Run {
                 let _ = self.events.try_send(Event::Restarted);
                 continue;
             }
-            let can_be_tried_again = self.request.can_be_tried_again();
-            let interrupted = || {
-                let resumable = begun && can_be_tried_again;
-                given_up(&inner, &cancel, Error::Cancelled { resumable })
-            };
+            let resumable = begun && self.request.is_resumable();
+            let interrupted = || given_up(&inner, &cancel, Error::Cancelled { resumable });
             if inner.closed.is_cancelled() {
                 return Err(interrupted());
             }
-            if self.is_opened && !can_be_tried_again {
+            if self.is_opened && !self.request.can_be_tried_again() {
                 return Err(match error.is_resumable() {
                     true => Error::Pipe(Box::new(error)),
                     false => error,
@@ -316,7 +313,7 @@ impl Run {
         let (is_get, is_object, resumable) = (
             end.direction() == TransferDirection::Receive,
             self.request.is_object(),
-            self.request.can_be_tried_again(),
+            self.request.is_resumable(),
         );
         let waiter = Waiter {
             reply,

@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_proto::{
     Name,
-    message::{EntryRef, MOST_SOURCES, TreeSource as RequestedSource},
+    message::{EntryRef, Feature, MOST_SOURCES, TreeSource as RequestedSource},
     name::escaped,
 };
 
@@ -28,12 +28,12 @@ use crate::{
         tree::{TreeSink, TreeSource as WalkedSource},
     },
     tree::{
-        TreeOptions, TreeSource,
+        Listing, TreeOptions, TreeSource,
         allowance::{Receiving, Sending},
         filter::Filters,
         receiver::{Promised, ReceiverRequest},
         sender::SenderRequest,
-        walk::SendSource,
+        walk::{SendSource, listing},
     },
 };
 
@@ -93,6 +93,28 @@ impl Client {
     }
 }
 
+impl Listing {
+    /// Lists what [`Client::put_tree`](crate::Client::put_tree) sends of these sources with these options,
+    /// apart from [`TreeOptions::share`]. Blocks. What cannot be read is left out: a copy reports it.
+    ///
+    /// # Errors
+    ///
+    /// A pattern of [`TreeOptions::filters`] is not valid.
+    pub fn of(
+        sources: impl IntoIterator<Item: Into<PathBuf>>,
+        options: &TreeOptions,
+    ) -> Result<Self, Error> {
+        let filters = Filters::new(&options.filters)?;
+        let sources = sources.into_iter().map(Into::into).map(SendSource::Path);
+        Ok(listing(
+            &options.rules(),
+            options.walk(),
+            filters,
+            sources.collect(),
+        ))
+    }
+}
+
 /// Request to upload files and directories.
 #[derive(Debug)]
 pub(super) struct TreeUpload {
@@ -102,6 +124,11 @@ pub(super) struct TreeUpload {
 }
 
 impl Request for TreeUpload {
+    /// A daemon that does not know shares would delete nothing.
+    fn needed(&self) -> Option<Feature> {
+        self.options.only_delete.then_some(Feature::Shares)
+    }
+
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
         if let Err(error) = without_tag(&self.options) {
             return Box::pin(async { Err(error) });
@@ -112,6 +139,7 @@ impl Request for TreeUpload {
             rules: options.rules(),
             walk: options.walk(),
             list: options.list,
+            reports_large: true,
             allowance: Sending::OWN,
         };
         let upload = kind::tree::TreeUpload {
@@ -141,6 +169,16 @@ pub(super) struct TreeDownload {
 }
 
 impl Request for TreeDownload {
+    /// A daemon that does not know shares would send all files.
+    fn needed(&self) -> Option<Feature> {
+        let TreeOptions {
+            share,
+            only_directories,
+            ..
+        } = self.options;
+        (share.is_some() || only_directories).then_some(Feature::Shares)
+    }
+
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
         Box::pin(async move {
             let kind: Box<dyn Kind> = Box::new(self.sink(attempt)?);

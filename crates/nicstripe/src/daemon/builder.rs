@@ -15,6 +15,7 @@ use super::{
     benches::{BenchLimits, Benches},
     connections::Connections,
     executor::Executor,
+    fetches::Fetcher,
     gate::Gate,
     inbox::Inbox,
     limits::{self, Limits, descriptors},
@@ -23,7 +24,7 @@ use super::{
     running::Daemon,
     seen::Seen,
     shared::Shared,
-    trusted::{PeersFile, Trusted},
+    trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, FileError, IoPool, Logins, Quota, Root, options::DEFAULT_PORT},
@@ -64,6 +65,7 @@ pub struct DaemonBuilder {
     inbox: Option<(Vec<Item>, bool)>,
     sightings: Option<Sightings>,
     executor: Option<Arc<dyn Executor>>,
+    pub(crate) fetcher: Option<Arc<dyn Fetcher>>,
     limits: Limits,
     pub(super) bench: BenchLimits,
     /// File descriptor limit of the process; `None` without a limit.
@@ -117,7 +119,7 @@ impl DaemonBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peers(mut self, peers: Peers) -> Self {
-        self.trusted = Trusted::Fixed(Arc::new(peers));
+        self.trusted = Trusted::fixed(peers);
         self
     }
 
@@ -129,7 +131,7 @@ impl DaemonBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peers_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.trusted = Trusted::File(Arc::new(PeersFile::new(path.into())));
+        self.trusted = Trusted::file(path.into());
         self
     }
 
@@ -447,11 +449,7 @@ impl DaemonBuilder {
         let trusted = self.trusted.clone();
         let list = trusted.clone();
         let has_list: ListCheck = Arc::new(move || list.peers().is_some());
-        let accepts: KeyFilter = Arc::new(move |key| {
-            trusted
-                .peers()
-                .is_some_and(|peers| peers.find(key).is_some())
-        });
+        let accepts: KeyFilter = Arc::new(move |key| trusted.knows(key));
         // An answer leads to a link-local address, at which the socket on `[::]` listens.
         let mut all = addresses.iter();
         let any = all.find(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
@@ -492,6 +490,7 @@ impl DaemonBuilder {
             bench: Benches::new(self.bench),
             ending: CancellationToken::new(),
             executor: self.executor,
+            fetcher: self.fetcher,
             routes: self.routes,
             resume_as: self
                 .resume_as
@@ -513,7 +512,7 @@ impl Daemon {
     pub fn builder() -> DaemonBuilder {
         DaemonBuilder {
             identity: None,
-            trusted: Trusted::Fixed(Arc::default()),
+            trusted: Trusted::fixed(Peers::default()),
             home: None,
             logins: Logins::default(),
             root: Storing::Path(PathBuf::from(".")),
@@ -528,6 +527,7 @@ impl Daemon {
             inbox: None,
             sightings: None,
             executor: None,
+            fetcher: None,
             limits: Limits::default(),
             bench: BenchLimits::default(),
             descriptors: descriptors(),

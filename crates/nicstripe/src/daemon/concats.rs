@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use nicstripe_proto::{
-    ChunkSize, ETag, Extent, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, ETag, Extent, Name, ObjectAttributes, Offer, SourceIdentity, TransferId,
     message::{AnswerKind, ObjectStat, OfferKind, Put, PutOptions},
 };
 
@@ -45,6 +45,8 @@ pub(super) struct ConcatRequest<'a> {
     pub(super) replace: bool,
     /// Tag of the file that is replaced.
     pub(super) only_if: Option<ETag>,
+    /// Attributes of the new file; only to begin.
+    pub(super) attributes: Option<&'a ObjectAttributes>,
 }
 
 impl Unfinished<Concat> {
@@ -83,7 +85,7 @@ impl Concat {
             },
             into: None,
             entry: None,
-            attributes: None,
+            attributes: request.attributes.cloned(),
         };
         let (target, _) = peer.open_target_now(&put)?;
         Ok(Self {

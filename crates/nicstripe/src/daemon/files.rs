@@ -9,7 +9,7 @@ use nicstripe_proto::{
 
 use super::served_peer::{ServedPeer, leased, only_appends};
 use crate::{
-    file::{FileError, Lease, OF_SOURCE, OF_TARGET, ReadOptions},
+    file::{FileError, Lease, OF_SOURCE, OF_TARGET, ReadOptions, lacked_directory},
     session::{
         SessionHandle,
         kind::{
@@ -96,7 +96,23 @@ impl ServedPeer {
         Ok(leases)
     }
 
+    /// Opens the target of a put. Directories that were made for it are made again if they are removed
+    /// before they have it, as empty ones are when another put fails.
     pub(super) fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.try_open_target(put) {
+                Err(error)
+                    if put.options.parents
+                        && tries < MOST_TRIES
+                        && lacked_directory(&error.source) => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    fn try_open_target(&self, put: &Put) -> Result<TargetOpened, FileError> {
         let name = match &put.into {
             Some(own) if self.served.is_directory(&put.name) => put
                 .name
@@ -112,6 +128,9 @@ impl ServedPeer {
         }
         let append_only = self.access == Access::AppendOnly;
         let asked = put.options;
+        if asked.slice.is_some() && (append_only || self.shared.inbox.is_some()) {
+            return Err(only_appends("write a range of", &name));
+        }
         let replaces = asked.replace || asked.force || asked.delta || asked.in_place;
         if append_only && asked.only_if.is_some() {
             return Err(only_appends("replace", &name));
@@ -158,9 +177,12 @@ impl ServedPeer {
     }
 }
 
-fn io_threads_gone(what: &str) -> FileError {
+pub(super) fn io_threads_gone(what: &str) -> FileError {
     FileError::new("open", what, io::Error::other("the I/O threads have ended"))
 }
+
+/// Attempts to open a target in directories that others remove.
+const MOST_TRIES: u32 = 10;
 
 /// Memory for the map of holes of a received file in bytes: 65,536 extents of 16 bytes, in the list
 /// of the protocol, in that of the target, and as chunks.

@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     gate::Admission,
     revocation::revoke,
-    rights::Rights,
     service::Service,
     shared::{Entry, Shared},
 };
@@ -137,7 +136,12 @@ impl fmt::Display for Unknown {
 /// Returns the features of this daemon.
 fn offered(shared: &Shared) -> Features {
     let is_offered = |feature: &Feature| {
-        features().has(*feature) && (*feature != Feature::Exec || shared.executor.is_some())
+        let has_program = match feature {
+            Feature::Exec => shared.executor.is_some(),
+            Feature::Fetches => shared.fetcher.is_some(),
+            _ => true,
+        };
+        has_program && features().has(*feature)
     };
     Feature::ALL.into_iter().filter(is_offered).collect()
 }
@@ -167,7 +171,7 @@ async fn greet(
     let tls = TlsStream::accept(tcp, &shared.tls, deadline, admission.turn()).await?;
     let key = tls.peer_key()?;
     admission.proved(key);
-    let Some(lease) = shared.connections.take(key) else {
+    let Some(lease) = shared.connections.take(shared.trusted.owner(key)) else {
         // It holds its slot at the gate until the refusal is sent.
         return refuse(
             shared,
@@ -346,7 +350,8 @@ async fn find_session(
     shared.trusted.refresh().await;
     let opened = match (hello.new, shared.trusted.peers()) {
         (true, Some(peers)) => {
-            let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
+            let rights = shared.trusted.rights(&peers, &key);
+            let rights = rights.ok_or(NoSession::Untrusted)?;
             let root = rights.options().root.clone();
             let served = shared.roots.served(root.as_deref(), &peers).await;
             Some((root, served))
@@ -382,7 +387,9 @@ fn session_of(
         return Err(NoSession::Ending);
     }
     let peers = shared.trusted.peers().ok_or(NoSession::Untrusted)?;
-    let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
+    let rights = shared.trusted.rights(&peers, &key);
+    let rights = rights.ok_or(NoSession::Untrusted)?;
+    let owner = rights.owner();
     match sessions.get(&hello.session) {
         Some(entry) if entry.rights.key() == key => match entry.rights.loss(&peers) {
             None => return Ok(entry.into()),
@@ -396,8 +403,8 @@ fn session_of(
         None => {}
     }
     let running = sessions.values().filter(|entry| !entry.is_evicted);
-    let shares = FairShares::held_by(limits.sessions, running.map(|entry| entry.rights.key()));
-    match shares.request(&key, limits.sessions_per_peer) {
+    let shares = FairShares::held_by(limits.sessions, running.map(|entry| entry.rights.owner()));
+    match shares.request(&owner, limits.sessions_per_peer) {
         Grant::Free => {}
         Grant::Evict(greatest) => take_from(&mut sessions, &greatest),
         Grant::Rejected(most) => {
@@ -435,10 +442,10 @@ fn session_of(
             patience: limits.session_patience,
             ..SessionConfig::default()
         },
-        pool: shared.pool.of(*key.as_bytes()),
+        pool: shared.pool.of(*owner.as_bytes()),
         buffers: shared.buffers.clone(),
         packs: supports(hello.features, Feature::Compression),
-        share: Some(shared.chunks.join(*key.as_bytes())),
+        share: Some(shared.chunks.join(*owner.as_bytes())),
         steps: None,
         audience: Audience::default(),
         events: None,
@@ -463,7 +470,7 @@ fn session_of(
 fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
     let of_key = sessions
         .values_mut()
-        .filter(|entry| entry.rights.key() == *key && !entry.is_evicted);
+        .filter(|entry| entry.rights.owner() == *key && !entry.is_evicted);
     let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else {
         return;
     };

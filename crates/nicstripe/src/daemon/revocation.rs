@@ -75,7 +75,8 @@ pub(super) async fn watch(shared: Arc<Shared>) {
         if shared.roots.take_forgotten() || !is_same {
             shared.roots.on_peers(&peers);
         }
-        if !is_same || !doubted.is_empty() {
+        let has_ended = shared.trusted.grants.take_ended();
+        if !is_same || has_ended || !doubted.is_empty() {
             let lost = shared.sessions_without_rights(&peers);
             shared.end_sessions(&lost.intersection(&doubted).copied().collect(), &peers);
             doubted = lost;

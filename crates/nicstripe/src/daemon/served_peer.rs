@@ -42,8 +42,9 @@ impl ServedPeer {
         }
     }
 
+    /// Returns the key whose share of the daemon's resources the peer uses.
     pub(super) fn key(&self) -> [u8; 32] {
-        *self.rights.key().as_bytes()
+        *self.rights.owner().as_bytes()
     }
 
     /// Returns the thread pool for file work, as a handle that counts its jobs towards this peer's

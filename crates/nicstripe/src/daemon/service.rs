@@ -5,7 +5,7 @@ use std::{future::ready, sync::Arc};
 
 use nicstripe_proto::{
     Name, Request,
-    message::{AnswerKind, AskKind, Expected, Hello},
+    message::{AnswerKind, AskKind, Expected, Fetch, Hello},
 };
 
 use super::{
@@ -13,6 +13,8 @@ use super::{
     copies::CopyRequest,
     exec::Commands,
     facts::ToldFacts,
+    fetches::Fetches,
+    grants::{OwnGrants, not_admitted},
     objects::{Objects, PageRequest},
     rights::Rights,
     served_peer::ServedPeer,
@@ -21,26 +23,31 @@ use super::{
     tunnels::Tunnels,
 };
 #[cfg(test)]
-use crate::{file::IoPool, trust::PublicKey};
+use crate::file::IoPool;
 use crate::{
+    file::FileError,
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
     session::{
-        Pending, Serve, SessionHandle,
+        Answering, Pending, Serve, SessionHandle,
         kind::{Opened, tree::TreeThread},
     },
     storage::Served,
+    trust::PublicKey,
 };
 
 #[derive(Debug)]
 pub(crate) struct Service {
     /// Opens single files and runs benchmarks, which need no state of their own.
     pub(super) peer: Arc<ServedPeer>,
-    objects: Objects,
+    objects: Arc<Objects>,
     trees: Arc<Trees>,
     tunnels: Tunnels,
     commands: Arc<Commands>,
     facts: ToldFacts,
+    fetches: Arc<Fetches>,
+    /// Keys that the peer has admitted.
+    admitted: OwnGrants,
     pub(super) routes: Arc<PeerRoutes>,
 }
 
@@ -53,20 +60,47 @@ impl Service {
     ) -> Self {
         let interfaces = hello.interfaces.iter().flatten();
         let peer = Arc::new(ServedPeer::new(shared, rights, served));
+        let objects = Arc::new(Objects::new(&peer));
         Self {
-            objects: Objects::new(&peer),
+            fetches: Arc::new(Fetches::new(&peer, &objects)),
+            objects,
             trees: Arc::new(Trees::new(&peer)),
             tunnels: Tunnels::default(),
             commands: Arc::new(Commands::new(&peer)),
             facts: ToldFacts::default(),
+            admitted: OwnGrants::default(),
             routes: Arc::new(PeerRoutes::new(
-                rights.key(),
+                rights.owner(),
                 shared.routes.as_deref(),
                 shared.route_limits.clone(),
                 interfaces.flat_map(|interface| &interface.addresses),
             )),
             peer,
         }
+    }
+}
+
+impl Service {
+    /// Lets a key read files that the peer may read, until the session ends.
+    fn admit(&self, key: [u8; 32], names: &[Name]) -> Result<(), FileError> {
+        let peer = &self.peer;
+        if peer.shared.fetcher.is_none() {
+            let why = "this daemon takes no part in copies to several machines";
+            return Err(FileError::refused("admit", "a key", why));
+        }
+        for name in names {
+            peer.check_readable("admit to", name)?;
+        }
+        let refused = |why: String| FileError::refused("admit", "a key", why);
+        let key = PublicKey::from_bytes(key).map_err(|error| refused(error.to_string()))?;
+        let trusted = &peer.shared.trusted;
+        let peers = trusted.peers();
+        let peers = peers.ok_or_else(|| refused("the list of peers cannot be read".into()))?;
+        if peers.find(&key).is_some() {
+            return Err(refused("it has rights of its own".into()));
+        }
+        let (grants, rights) = (&trusted.grants, &peer.rights);
+        self.admitted.admit(grants, key, rights, names)
     }
 }
 
@@ -77,6 +111,9 @@ impl Serve for Service {
         tree: Option<TreeThread>,
         session: SessionHandle,
     ) -> Pending<Opened> {
+        if let Some(Err(error)) = self.peer.rights.only().map(|only| only.check(&request)) {
+            return Box::pin(ready(Err(error)));
+        }
         match request {
             Request::Get(get) => Box::pin(self.peer.clone().open_source(get, tree, session)),
             Request::Put(put) => Box::pin(self.peer.clone().open_sink(put, tree, session)),
@@ -90,6 +127,9 @@ impl Serve for Service {
     }
 
     fn answer(&self, ask: &AskKind) -> AnswerKind {
+        if self.peer.rights.only().is_some() {
+            return failed(not_admitted(&"more than single files"));
+        }
         let (objects, done) = (&self.objects, |()| AnswerKind::Done);
         let answered = match ask {
             AskKind::List {
@@ -136,11 +176,13 @@ impl Serve for Service {
                 replace,
                 only_if,
                 offset,
+                attributes,
             } => {
                 let request = ConcatRequest {
                     to,
                     replace: *replace,
                     only_if: *only_if,
+                    attributes: attributes.as_ref(),
                 };
                 let part = part.as_ref().map(|part| (part, *from));
                 objects.concat(request, *offset, part)
@@ -162,11 +204,22 @@ impl Serve for Service {
                 .facts
                 .part(&self.peer, *offset)
                 .map(|(part, more)| AnswerKind::Facts { part, more }),
+            AskKind::FetchKey => self.fetches.key(),
+            AskKind::Admit { key, names } => self.admit(*key, names).map(done),
+            AskKind::Fetch(_) => Err(not_admitted(&"this")),
         };
-        answered.unwrap_or_else(|error| AnswerKind::Failed {
-            code: error.code,
-            text: error.one_line(),
-        })
+        answered.unwrap_or_else(failed)
+    }
+
+    fn answer_later(self: Arc<Self>, ask: &AskKind) -> Option<Answering> {
+        match ask {
+            AskKind::Fetch(fetch) if self.peer.rights.only().is_none() => {
+                let fetch = Fetch::clone(fetch);
+                let answer = async move { self.fetches.fetch(fetch).await };
+                Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
+            }
+            _ => None,
+        }
     }
 
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
@@ -203,6 +256,13 @@ impl super::Daemon {
         let served = self.shared.roots.find(None, &peers);
         let served = served.expect("its folder exists");
         Arc::new(Service::new(&self.shared, &rights, &hello, served))
+    }
+}
+
+fn failed(error: FileError) -> AnswerKind {
+    AnswerKind::Failed {
+        code: error.code,
+        text: error.one_line(),
     }
 }
 

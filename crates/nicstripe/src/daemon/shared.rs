@@ -7,8 +7,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    benches::Benches, connections::Connections, executor::Executor, gate::Gate, inbox::Inbox,
-    limits::Limits, refusals::Refusals, rights::Rights, roots::Roots, seen::Seen, trusted::Trusted,
+    benches::Benches, connections::Connections, executor::Executor, fetches::Fetcher, gate::Gate,
+    inbox::Inbox, limits::Limits, refusals::Refusals, rights::Rights, roots::Roots, seen::Seen,
+    trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(super) ending: CancellationToken,
     /// Runs the commands of peers; `None` if the daemon runs none.
     pub(super) executor: Option<Arc<dyn Executor>>,
+    /// Fetches files from other daemons; `None` if the daemon does not.
+    pub(super) fetcher: Option<Arc<dyn Fetcher>>,
     pub(super) routes: Option<Arc<RouteKeeper>>,
     /// Stands for a peer in the journals of unfinished copies; `None` for its key.
     pub(super) resume_as: Option<PublicKey>,

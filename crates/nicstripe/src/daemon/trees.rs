@@ -17,7 +17,7 @@ use crate::{
     },
     text::shown_path,
     tree::{
-        allowance::{Receiving, Sending, of_request},
+        allowance::{Receiving, Sending, of_request, of_walk},
         filter::Filters,
         receiver::ReceiverRequest,
         sender::SenderRequest,
@@ -114,9 +114,8 @@ impl Trees {
             return Err(FileError::violated("send", "trees", why));
         }
         let root = self.peer.served.root("send", &"a tree")?;
-        let names = walk.only.as_deref().unwrap_or_default();
         let (reservation, memory) = self
-            .reserve(&session, Sending::LEASE, of_request(&rules.filters, names))
+            .reserve(&session, Sending::LEASE, of_walk(&rules.filters, &walk))
             .await?;
         let sources = sources.into_iter().map(|source| SendSource::Beneath {
             root: root.clone(),
@@ -128,6 +127,7 @@ impl Trees {
             rules,
             walk,
             list: false,
+            reports_large: false,
             allowance: Sending::within(memory),
         };
         let source = TreeSource::new(request.into_run(reservation), None);

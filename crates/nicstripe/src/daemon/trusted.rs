@@ -10,29 +10,69 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::trust::{Peers, PeersError};
+use super::{grants::Grants, rights::Rights};
+use crate::trust::{Peers, PeersError, PublicKey};
+
+/// Trusted keys: those of a list, and those that peers of the list have admitted.
+#[derive(Debug, Clone)]
+pub(super) struct Trusted {
+    list: List,
+    pub(super) grants: Arc<Grants>,
+}
 
 /// Source of the trusted keys: a fixed list or a file.
 #[derive(Debug, Clone)]
-pub(super) enum Trusted {
+enum List {
     Fixed(Arc<Peers>),
     File(Arc<PeersFile>),
 }
 
 impl Trusted {
+    pub(super) fn fixed(peers: Peers) -> Self {
+        Self {
+            list: List::Fixed(Arc::new(peers)),
+            grants: Arc::default(),
+        }
+    }
+
+    pub(super) fn file(path: PathBuf) -> Self {
+        Self {
+            list: List::File(Arc::new(PeersFile::new(path))),
+            grants: Arc::default(),
+        }
+    }
+
     /// Returns the list as last read, or `None` if the file could not be read. No new connection is
     /// trusted then.
     pub(super) fn peers(&self) -> Option<Arc<Peers>> {
-        match self {
-            Self::Fixed(peers) => Some(peers.clone()),
-            Self::File(file) => file.current.lock().clone(),
+        match &self.list {
+            List::Fixed(peers) => Some(peers.clone()),
+            List::File(file) => file.current.lock().clone(),
         }
+    }
+
+    /// Returns the rights of a key under the list `peers`: those of its line, otherwise of its grant; `None`
+    /// for a key that has neither.
+    pub(super) fn rights(&self, peers: &Peers, key: &PublicKey) -> Option<Rights> {
+        let admitted = || Some(Rights::admitted(*key, self.grants.of(key)?));
+        Rights::of(peers, key).or_else(admitted)
+    }
+
+    /// Returns true if a key has any rights.
+    pub(super) fn knows(&self, key: &PublicKey) -> bool {
+        let peers = self.peers();
+        peers.is_some_and(|peers| self.rights(&peers, key).is_some())
+    }
+
+    /// Returns the key whose share of the daemon's resources a connection with `key` uses.
+    pub(super) fn owner(&self, key: PublicKey) -> PublicKey {
+        self.grants.of(&key).map_or(key, |grant| grant.by)
     }
 
     /// Reads the file again if it has changed. Not on the runtime's threads, because its file system
     /// may not answer; at most one thread waits for it.
     pub(super) async fn refresh(&self) {
-        if let Self::File(file) = self {
+        if let List::File(file) = &self.list {
             let turn = file.turn.clone().lock_owned().await;
             let file = file.clone();
             let refreshed = tokio::task::spawn_blocking(move || {
@@ -46,7 +86,7 @@ impl Trusted {
 
     /// Like [`refresh`](Self::refresh). Blocks.
     pub(super) fn refresh_now(&self) {
-        if let Self::File(file) = self {
+        if let List::File(file) = &self.list {
             file.refresh();
         }
     }

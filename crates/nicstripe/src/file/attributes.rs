@@ -113,7 +113,7 @@ impl Attributes {
     pub(crate) fn of_offer(offer: &Offer, options: PutOptions, mask: u32) -> Self {
         Self {
             mode: Some(mode_of(offer, options, mask)),
-            mtime: options.preserve.then_some(offer.source.mtime),
+            mtime: (options.preserve || options.times).then_some(offer.source.mtime),
             asks_for_mode: options.preserve,
             is_new: true,
             ..Self::default()

@@ -28,10 +28,23 @@ pub(crate) fn open_entry<P: rustix::path::Arg>(
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// Returns the error of a directory in which no file can be created, although it is open: `/proc`,
-/// and a directory that was removed.
+/// Error of a directory in which no file can be created, although it is open: `/proc`, and a directory
+/// that was removed.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("its directory takes no new files, or was removed")]
+struct NoNewFiles;
+
+/// Returns the error of a directory in which no file can be created, although it is open.
 pub(crate) fn no_new_files() -> io::Error {
-    io::Error::other("its directory takes no new files, or was removed")
+    io::Error::other(NoNewFiles)
+}
+
+/// Returns true if a directory took no file, or was not found: another operation may have removed it.
+pub(crate) fn lacked_directory(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error
+            .get_ref()
+            .is_some_and(|cause| cause.is::<NoNewFiles>())
 }
 
 /// Returns the metadata of the entry `name` of a directory, of a symbolic link itself; `None` if it

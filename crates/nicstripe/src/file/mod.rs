@@ -41,8 +41,8 @@ pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, Lost, creation_mask, mode_of, mtime_of, owner_of, umask},
     beneath::{
-        Inode, entries_of, inode_of, is_removed, no_new_files, open_confined, open_entry,
-        open_on_same_mount, stat_entry,
+        Inode, entries_of, inode_of, is_removed, lacked_directory, no_new_files, open_confined,
+        open_entry, open_on_same_mount, stat_entry,
     },
     buffer::{BufferPool, ChunkBuffer},
     disk::sync_names,

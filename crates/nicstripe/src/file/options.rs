@@ -1,6 +1,10 @@
 //! Options of a copy, and limits that clients and daemons share.
 
+use std::time::SystemTime;
+
 use nicstripe_proto::{ETag, message::PutOptions};
+
+use super::timestamp_of;
 
 /// Default TCP port of the daemon; not registered with IANA, unused in /etc/services.
 pub const DEFAULT_PORT: u16 = 7747;
@@ -26,6 +30,8 @@ pub struct CopyOptions {
     pub restart: bool,
     /// Preserve permission bits and modification time.
     pub preserve: bool,
+    /// Preserve the modification time, as a tree copy does. Implied by `preserve`.
+    pub times: bool,
     /// Read the received data back from the disk and compare its hash before the file gets its
     /// name.
     pub verify: bool,
@@ -48,6 +54,26 @@ pub struct CopyOptions {
     /// [`FailCode::Precondition`](crate::FailCode::Precondition). The order against changes by other
     /// programs than the one that writes is best effort. Not for trees.
     pub only_if: Option<ETag>,
+    /// Write into a range of a file that other calls write too. Only for
+    /// [`Client::create`](crate::Client::create).
+    pub slice: Option<Slice>,
+}
+
+/// Range of a file that several calls write at the same time, each its own, from any process. It is
+/// written in place, and durable when the writer finishes. The first call makes the file, which is then
+/// private to the daemon's user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// First byte of the range, which ends where the data does.
+    pub offset: u64,
+    /// Size of the whole file in bytes.
+    pub size: u64,
+    /// Modification time that the file gets with this range; `None` leaves it. With a time or a mode, the
+    /// file must exist.
+    pub modified: Option<SystemTime>,
+    /// Permission bits (0o777) that the file gets with this range, without those of the daemon's umask unless
+    /// [`CopyOptions::preserve`] is set; `None` leaves them, and with a time those of any new file.
+    pub mode: Option<u32>,
 }
 
 /// Options of a renaming, or of a copy at the daemon. The default replaces nothing.
@@ -91,12 +117,19 @@ impl CopyOptions {
             force: self.force,
             restart: self.restart,
             preserve: self.preserve,
+            times: self.times,
             verify: self.verify,
             delta: self.delta,
             in_place: self.in_place,
             trial: false,
             parents: self.parents,
             only_if: self.only_if,
+            slice: self.slice.map(|slice| nicstripe_proto::message::Slice {
+                offset: slice.offset,
+                size: slice.size,
+                mtime: slice.modified.map(timestamp_of),
+                mode: slice.mode,
+            }),
         }
     }
 }

@@ -16,6 +16,7 @@
 mod commit;
 mod copying;
 mod named;
+mod slice;
 mod spare;
 
 pub(crate) use self::{commit::CommitStage, copying::COPIED_AT_ONCE, named::Rehash};
@@ -28,7 +29,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
-            fs::{MetadataExt, OpenOptionsExt},
+            fs::{FileExt as _, MetadataExt, OpenOptionsExt},
         },
     },
     path::Path,
@@ -38,7 +39,7 @@ use std::{
 use nicstripe_proto::{
     ChunkSize, Extent, FailCode, Grid, ObjectAttributes, Offer, SourceIdentity, Subtree,
     journal::{Header, JournalId, Replayed},
-    message::{OfferKind, PutOptions},
+    message::{OfferKind, PutOptions, Slice},
     name::escaped,
 };
 use parking_lot::Mutex;
@@ -181,6 +182,8 @@ enum TargetState {
     File,
     /// The data overwrites a block device in place.
     Device,
+    /// The data overwrites a range of a file that other transfers write too.
+    Slice(Slice),
 }
 
 impl Target {
@@ -194,6 +197,9 @@ impl Target {
             refuse_interrupted(&request)?;
         }
         let grid = grid_of(&request.offer);
+        if let Some(slice) = request.options.slice {
+            return slice::open(request, slice, grid);
+        }
         let named = find_named(&request, grid).map_err(request.error("look at"))?;
         if let Some(files) = named {
             return Ok((Self::new(request, files, false), Vec::new()));
@@ -283,7 +289,7 @@ impl Target {
         };
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
-        let keeps = files.state == TargetState::Device
+        let keeps = matches!(files.state, TargetState::Device | TargetState::Slice(_))
             || (files.state == TargetState::File && !request.options.preserve);
         if request.attributes.is_none() && !keeps {
             let (offer, options) = (&request.offer, request.options);
@@ -386,10 +392,7 @@ impl Target {
             len: bytes.len() as u64,
             ..extent
         };
-        if self.unsynced.fetch_add(extent.len, Ordering::AcqRel) >= MOST_UNSYNCED {
-            // Waits for a running sync, to bound the data lost in a crash.
-            drop(self.syncs.lock());
-        }
+        self.pace(extent.len);
         self.store_parts(
             self.parts_to_write(arrived.header.chunk, extent, bytes),
             extent,
@@ -398,11 +401,33 @@ impl Target {
         Ok(())
     }
 
+    /// Writes bytes that no session has received.
+    pub(crate) fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.pace(bytes.len() as u64);
+        self.store(bytes, offset)
+    }
+
+    pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.files.part.read_exact_at(bytes, offset)
+    }
+
+    /// Counts bytes that are about to be written. Waits for a running sync if there are many, to bound
+    /// the data lost in a crash.
+    fn pace(&self, bytes: u64) {
+        if self.unsynced.fetch_add(bytes, Ordering::AcqRel) >= MOST_UNSYNCED {
+            drop(self.syncs.lock());
+        }
+    }
+
     /// Writes bytes of a chunk buffer to the file at `offset`, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.files.state == TargetState::Named {
             return Err(io::Error::other("it is complete already"));
         }
+        let offset = match self.files.state {
+            TargetState::Slice(slice) => slice::position(slice, offset, bytes.len())?,
+            _ => offset,
+        };
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
         let aligned = is_aligned(bytes.len() as u64)
             && is_aligned(offset)

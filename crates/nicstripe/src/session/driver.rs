@@ -326,6 +326,7 @@ impl Driver {
                 path,
                 generation,
                 events,
+                place: _place,
             } => {
                 if self
                     .connections
@@ -392,9 +393,10 @@ impl Driver {
                 };
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
-                    StreamEnd::Load(_) | StreamEnd::Flood | StreamEnd::Compressed => {
-                        return self.on_misbehaved(path, &end, now);
-                    }
+                    StreamEnd::Load(_)
+                    | StreamEnd::Flood
+                    | StreamEnd::Compressed
+                    | StreamEnd::Credit => return self.on_misbehaved(path, &end, now),
                     // The TCP checksum matched, but TLS authentication failed: the data was altered
                     // in transit.
                     StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
@@ -446,6 +448,7 @@ impl Driver {
         loop {
             self.handle_events(now);
             self.hash_ahead();
+            self.send_asks();
             self.gate.send_replace(self.session.load_gate());
             self.transmit(now);
             // The last events may have queued frames.
@@ -574,8 +577,11 @@ impl Driver {
         self.signals.stop();
         self.running.stop();
         self.settle().await;
-        Self::end_waiting(&mut self.running, &mut self.asks, || Error::Cancelled {
-            resumable: true,
+        // What its owner has closed is cancelled; what came while a session ended may be repeated.
+        let resumable = true;
+        Self::end_waiting(&mut self.running, &mut self.asks, || match code {
+            CloseCode::Done => Error::Cancelled { resumable },
+            _ => Error::ended(&self.config.host, "without an answer"),
         });
         self.wait_for_others().await;
         self.close_account(code);

@@ -1,6 +1,6 @@
 //! Inputs of a session's event loop: from connections, from owners, and from its jobs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, PathId, Subtree, TransferId,
@@ -11,6 +11,7 @@ use nicstripe_proto::{
     tree::TreeMessage,
 };
 use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
     mpsc::{self, error::TrySendError},
     oneshot,
 };
@@ -66,6 +67,8 @@ pub(crate) enum Input {
         path: PathId,
         generation: u64,
         events: Vec<StreamEvent>,
+        /// Place of the connection in the queue, until the events are handled.
+        place: OwnedSemaphorePermit,
     },
     /// An I/O job has finished.
     Io(IoResult),
@@ -140,7 +143,35 @@ impl std::fmt::Debug for dyn Inspect {
 }
 
 /// Sender of the answer to a name request.
-pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
+pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Unanswered>>;
+
+/// End of a request about names without an answer.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: Error,
+    /// False if the request was never sent: it has not been carried out.
+    pub(crate) is_sent: bool,
+}
+
+impl Unanswered {
+    pub(crate) fn unsent(error: Error) -> Self {
+        let is_sent = false;
+        Self { error, is_sent }
+    }
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        let is_sent = true;
+        Self { error, is_sent }
+    }
+}
+
+impl From<Unanswered> for Error {
+    fn from(unanswered: Unanswered) -> Self {
+        unanswered.error
+    }
+}
 
 /// What a thread or task of a transfer says to its session.
 #[derive(Debug)]
@@ -237,20 +268,62 @@ pub(super) fn report(inputs: &mpsc::Sender<Input>, input: Input) -> bool {
 /// Event sink of one connection. Sends the events to the session with the path and the connection's
 /// sequence number.
 pub(super) struct PathSink {
-    pub(super) path: PathId,
-    pub(super) generation: u64,
-    pub(super) inputs: mpsc::Sender<Input>,
+    path: PathId,
+    generation: u64,
+    inputs: mpsc::Sender<Input>,
+    /// Permits for [`MOST_WAITING`] deliveries.
+    places: Arc<Semaphore>,
+}
+
+/// Maximum number of one connection's deliveries in the session's queue. Each holds what was received
+/// at once, at most 256 KiB, which small frames blow up to a few MiB.
+const MOST_WAITING: usize = 8;
+
+impl PathSink {
+    pub(super) fn new(path: PathId, generation: u64, inputs: mpsc::Sender<Input>) -> Self {
+        Self {
+            path,
+            generation,
+            inputs,
+            places: Arc::new(Semaphore::new(MOST_WAITING)),
+        }
+    }
 }
 
 impl EventSink for PathSink {
     async fn deliver(&mut self, events: Vec<StreamEvent>) -> bool {
+        let Ok(place) = self.places.clone().acquire_owned().await else {
+            return false;
+        };
         self.inputs
             .send(Input::Stream {
                 path: self.path,
                 generation: self.generation,
                 events,
+                place,
             })
             .await
             .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_waits_while_eight_deliveries_are_in_the_queue() {
+        let (inputs, mut session) = mpsc::channel(1000);
+        let mut sink = PathSink::new(PathId(0), 1, inputs);
+        for _ in 0..MOST_WAITING {
+            assert!(sink.deliver(vec![StreamEvent::Heard]).await);
+        }
+        let second = Duration::from_secs(1);
+        let next = tokio::time::timeout(second, sink.deliver(Vec::new())).await;
+        assert!(next.is_err());
+        drop(session.recv().await);
+        assert!(sink.deliver(Vec::new()).await);
     }
 }

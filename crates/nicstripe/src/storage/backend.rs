@@ -8,7 +8,6 @@ use std::{
 
 use nicstripe_proto::{
     Digest, ETag, Name, ObjectAttributes, Subtree,
-    journal::Timestamp,
     message::{ObjectKind, ObjectStat},
 };
 
@@ -423,16 +422,4 @@ pub trait StoredPart: fmt::Debug + Send + Sync {
 
     /// Deletes the part and its data. Must ignore errors, since no caller could handle them.
     fn discard(&self);
-}
-
-/// Converts a file time; returns `None` if [`SystemTime`] cannot represent it.
-pub(super) fn time_of(timestamp: Timestamp) -> Option<SystemTime> {
-    let seconds = Duration::from_secs(timestamp.seconds.unsigned_abs());
-    let whole = match timestamp.seconds {
-        0.. => SystemTime::UNIX_EPOCH.checked_add(seconds),
-        _ => SystemTime::UNIX_EPOCH.checked_sub(seconds),
-    };
-    whole?.checked_add(Duration::from_nanos(
-        timestamp.nanoseconds.min(999_999_999).into(),
-    ))
 }

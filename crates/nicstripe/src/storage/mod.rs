@@ -11,6 +11,8 @@
 //! A [`Storage`] holds single files only. The daemon rejects tree copies and disk benchmarks on it.
 
 mod backend;
+mod local;
+mod local_dir;
 mod memory;
 mod served;
 mod target;
@@ -19,6 +21,8 @@ mod tests;
 
 pub use self::{
     backend::{Kind, Listed, PartRequest, Replace, Stat, Storage, StoredPart},
+    local::{LocalPart, LocalRequest},
+    local_dir::LocalDir,
     memory::MemoryStorage,
 };
 pub(crate) use self::{
@@ -26,4 +30,4 @@ pub(crate) use self::{
     target::{Target, TargetOpened},
 };
 pub use crate::file::{FileIdentity, StoredFile};
-pub use nicstripe_proto::{ChainingValue, ChunkId, Subtree};
+pub use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, Subtree};

@@ -13,7 +13,7 @@ use nicstripe_proto::{
 };
 use parking_lot::Mutex;
 
-use super::backend::{PartRequest, Replace, Storage, StoredPart, time_of};
+use super::backend::{PartRequest, Replace, Storage, StoredPart};
 use crate::{
     file::{
         self, Arrived, COPIED_AT_ONCE, ChunkBuffer, CommitStage, FileError, Hashing, Lease, Rehash,
@@ -95,6 +95,10 @@ impl Target {
         attributes: Option<&ObjectAttributes>,
         peer: PublicKey,
     ) -> Result<TargetOpened, FileError> {
+        if options.slice.is_some() {
+            let why = "this daemon's storage writes no ranges of files";
+            return Err(FileError::refused("receive", name, why));
+        }
         if attributes.is_some() && !storage.keeps_attributes() {
             let why = "this daemon's storage keeps no attributes";
             return Err(FileError::refused("receive", name, why));
@@ -115,9 +119,8 @@ impl Target {
             restart: options.restart || grid.is_open(),
             mode: mode_of(offer, options, umask()),
             attributes,
-            modified: options
-                .preserve
-                .then(|| time_of(offer.source.mtime))
+            modified: (options.preserve || options.times)
+                .then(|| offer.source.mtime.to_system_time())
                 .flatten(),
         };
         let (part, have) = storage.begin(&request)?;
@@ -232,6 +235,16 @@ impl Target {
         }
     }
 
+    /// Writes bytes that no session has received, at the offset `at`.
+    pub(crate) fn write_all_at(&self, bytes: &[u8], at: u64) -> Result<(), FileError> {
+        match &self.data {
+            Data::File(target) => target
+                .write_all_at(bytes, at)
+                .map_err(|cause| FileError::new("write", &self.shown, cause)),
+            Data::Stored(target) => target.write_all_at(bytes, at),
+        }
+    }
+
     /// Syncs what was copied so far, so that the commit has less to sync. A storage syncs on its own.
     pub(crate) fn sync_copied(&self) -> Result<(), FileError> {
         self.file().map_or(Ok(()), file::Target::sync_copied)
@@ -302,12 +315,17 @@ impl StoredTarget {
     fn copy_from(&self, source: &Source, extent: Extent, to: u64) -> Result<u64, FileError> {
         let mut bytes = vec![0; extent.len.min(COPIED_AT_ONCE) as usize];
         source.read_exact_at(&mut bytes, extent.offset)?;
-        self.part
-            .write_all_at(&bytes, to)
-            .map_err(|cause| self.failed("write", cause))?;
-        self.end
-            .fetch_max(to + bytes.len() as u64, Ordering::AcqRel);
+        self.write_all_at(&bytes, to)?;
         Ok(bytes.len() as u64)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> Result<(), FileError> {
+        self.part
+            .write_all_at(bytes, at)
+            .map_err(|cause| self.failed("write", cause))?;
+        let end = at + bytes.len() as u64;
+        self.end.fetch_max(end, Ordering::AcqRel);
+        Ok(())
     }
 
     fn write_chunk(&self, arrived: &mut Arrived) -> Result<(), WriteError> {
@@ -316,11 +334,7 @@ impl StoredTarget {
         let Some(extent) = self.grid.extent_of(arrived.header.chunk) else {
             return Err(WriteError::Damaged);
         };
-        self.part
-            .write_all_at(bytes, extent.offset)
-            .map_err(|cause| self.failed("write", cause))?;
-        self.end
-            .fetch_max(extent.offset + bytes.len() as u64, Ordering::AcqRel);
+        self.write_all_at(bytes, extent.offset)?;
         Ok(())
     }
 

@@ -3,7 +3,10 @@
 //! A client's own tree uses the limits of the protocol. In a daemon, one key may have many trees:
 //! each takes a memory lease from a shared quota, and limits that fit into the lease.
 
-use nicstripe_proto::tree::{MOST_PENDING_WEIGHT, PACKED_MOST};
+use nicstripe_proto::{
+    message::WalkRules,
+    tree::{MOST_PENDING_WEIGHT, PACKED_MOST, share::Deal},
+};
 
 /// Memory quota of all trees of a daemon in bytes, 256 MiB; one key gets half of it at most.
 pub(crate) const MOST_OF_ALL: usize = 256 << 20;
@@ -132,6 +135,16 @@ pub(crate) fn of_request(filters: &[String], names: &[nicstripe_proto::Name]) ->
         .map(|component| component.len() + 1)
         .sum();
     filters * OF_FILTERS + names * OF_NAMES
+}
+
+/// Returns the memory in bytes that a request to send occupies. For a share the tree is walked twice, and
+/// files are counted.
+pub(crate) fn of_walk(filters: &[String], walk: &WalkRules) -> usize {
+    let request = of_request(filters, walk.only.as_deref().unwrap_or_default());
+    match walk.share {
+        Some(_) => 2 * request + Deal::BYTES,
+        None => request,
+    }
 }
 
 const _: () = assert!(

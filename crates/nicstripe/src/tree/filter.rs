@@ -11,7 +11,7 @@ use crate::file::FileError;
 ///
 /// Sender and receiver evaluate the same patterns on the same paths. The sender does not enter
 /// excluded directories; the receiver does not delete excluded files.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Filters(Gitignore);
 
 impl Filters {

@@ -13,6 +13,7 @@ pub(crate) mod channel;
 pub(crate) mod filter;
 mod halt;
 mod inode_hash;
+mod listing;
 mod metadata;
 mod options;
 mod owners;
@@ -20,7 +21,10 @@ pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod walk;
 
-pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport, TreeSource};
+pub use self::{
+    listing::Listing,
+    options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport, TreeSource},
+};
 
 #[cfg(test)]
 mod tests;

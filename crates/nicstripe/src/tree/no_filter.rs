@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::file::FileError;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Filters;
 
 impl Filters {

@@ -3,7 +3,7 @@
 use nicstripe_proto::{
     FailCode, Name,
     message::WalkRules,
-    tree::{TreeRules, Verdict},
+    tree::{LargeFile, Share, TreeRules, Verdict},
 };
 
 use crate::file::options::CopyOptions;
@@ -39,6 +39,9 @@ pub struct TreeOptions {
     /// Delete files at the target that the source does not have, in directories of the source.
     /// Skips excluded files and directories that could not be read completely.
     pub delete: bool,
+    /// Create and replace nothing: only delete what [`delete`](Self::delete) does. Otherwise the copy is a
+    /// dry run.
+    pub only_delete: bool,
     /// Report what would be done, without changing anything.
     pub dry_run: bool,
     /// Copy only directories on the file system of each source.
@@ -49,6 +52,14 @@ pub struct TreeOptions {
     /// Copy only these paths, relative to the source, and their parent directories. Directories are
     /// copied with their contents if `recursive`.
     pub files_from: Option<Vec<Name>>,
+    /// Copy only one share of the files, see [`Share`]. Each share makes all directories.
+    pub share: Option<Share>,
+    /// Copy only directories, with their metadata.
+    pub only_directories: bool,
+    /// Leave files of more than 1 GiB to the caller: [`TreeReport::large`] has those pieces of them that are
+    /// in the [`share`](Self::share). Files with several names are not left if their hard links are
+    /// preserved.
+    pub pieces: bool,
     /// Copy a single source to the target's name itself instead of into it, unless that is an existing
     /// directory.
     pub as_name: bool,
@@ -187,6 +198,9 @@ pub struct TreeReport {
     pub changed: u64,
     /// First 1000 failures of the tree copy.
     pub failures: Vec<FailedEntry>,
+    /// Large files that were left to the caller, by their names relative to the target, with the pieces
+    /// that are in the share.
+    pub large: Vec<(Name, LargeFile)>,
 }
 
 /// Maximum number of failures listed in a report; further ones are only counted.
@@ -205,8 +219,9 @@ impl TreeOptions {
             xattrs: self.xattrs,
             nodes: self.nodes,
             hard_links: self.hard_links,
-            delete: self.delete,
-            dry_run: self.dry_run,
+            delete: self.delete || self.only_delete,
+            dry_run: self.dry_run || self.only_delete,
+            only_delete: self.only_delete && !self.dry_run,
             filters: self.filters.clone(),
         }
     }
@@ -219,6 +234,9 @@ impl TreeOptions {
             only: self.files_from.clone(),
             allow_changing: self.files.allow_changing,
             compress: self.files.compresses(),
+            share: self.share,
+            pieces: self.pieces && self.share.is_some(),
+            only_directories: self.only_directories,
         }
     }
 }

@@ -42,7 +42,7 @@ mod writing;
 
 use std::{rc::Rc, sync::mpsc, time::Duration};
 
-use nicstripe_proto::tree::{BatchReader, Record};
+use nicstripe_proto::tree::{BatchReader, Record, Special};
 
 pub(crate) use self::{agreed::Agreed, promised::Promised, request::ReceiverRequest};
 use self::{
@@ -234,7 +234,7 @@ impl Receiver {
                 }
                 Record::Abandoned { id, reason } => self.on_abandoned(id, &reason)?,
                 Record::Trouble(trouble) => self.out.trouble(*trouble)?,
-                Record::Special(special) => self.out.special(special.name)?,
+                Record::Special(special) => self.on_special(*special)?,
             }
         }
         self.owed += 1;
@@ -273,6 +273,15 @@ impl Receiver {
         Ok(self.files.len() + self.directories.unfinished() + self.links.waiting() == 0)
     }
 
+    fn on_special(&mut self, Special { name, large }: Special) -> Result<(), Halt> {
+        match large {
+            Some(large) if self.promised.as_ref().is_some_and(Promised::takes_pieces) => {
+                self.out.large(name, large)
+            }
+            _ => self.out.special(name),
+        }
+    }
+
     /// Checks that the sender has announced all requested entries or reported a failure. The user
     /// would not notice an omission.
     fn check_promised(&self) -> Result<(), Halt> {
@@ -287,7 +296,7 @@ impl Receiver {
     fn sync_all(&mut self) -> Result<(), Halt> {
         self.out.flush()?;
         self.out.report_progress()?;
-        if self.context.request.rules.dry_run {
+        if self.context.request.rules.changes_nothing() {
             return Ok(());
         }
         self.directories

@@ -64,6 +64,8 @@ pub(crate) struct SenderRequest {
     pub(crate) walk: WalkRules,
     /// True to report each entry, see [`crate::TreeOptions::list`].
     pub(crate) list: bool,
+    /// True to report large files, of which the caller copies pieces.
+    pub(crate) reports_large: bool,
     pub(crate) allowance: Sending,
 }
 
@@ -91,7 +93,7 @@ fn run(
     pool: IoPool,
     channel: Box<dyn SenderChannel>,
 ) {
-    let outlet = Outlet::new(channel, request.list, request.rules.dry_run);
+    let outlet = Outlet::new(channel, &request);
     let filters = match Filters::new(&request.rules.filters) {
         Ok(filters) => filters,
         Err(error) => return outlet.finish(Err(error.into())),
@@ -143,7 +145,7 @@ impl Sender {
         Self {
             allow_changing: walk.allow_changing,
             compress: walk.compress,
-            walk: Some(Walk::new(&rules, walk, filters, request.sources)),
+            walk: Some(Walk::of_share(&rules, walk, filters, request.sources)),
             rules,
             outgoing: VecDeque::new(),
             digests: HashMap::new(),
@@ -252,7 +254,14 @@ impl Sender {
             }
             Some(WalkItem::Special { name }) => {
                 self.outlet.special(Some(&name))?;
-                self.push(&Record::Special(Box::new(Special { name })))?;
+                self.push(&Record::Special(Box::new(Special { name, large: None })))?;
+            }
+            Some(WalkItem::Large { name, large }) => {
+                self.push(&Record::Special(Box::new(Special {
+                    name: name.clone(),
+                    large: Some(large.clone()),
+                })))?;
+                self.outlet.large(name, large);
             }
             Some(WalkItem::Failed { name, failure }) => {
                 let reason = reason(failure.code, &failure.text);
@@ -264,6 +273,7 @@ impl Sender {
                     label,
                 })))?;
             }
+            Some(WalkItem::Counted) => {}
             None => {
                 self.walk = None;
                 self.outlet.complete();

@@ -37,6 +37,9 @@ pub(super) const RECURSIVE: WalkRules = WalkRules {
     only: None,
     allow_changing: false,
     compress: false,
+    share: None,
+    pieces: false,
+    only_directories: false,
 };
 
 type Result<T> = std::result::Result<T, FileError>;

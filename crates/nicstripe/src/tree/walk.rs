@@ -5,6 +5,9 @@
 
 mod enter;
 pub(super) mod selection;
+mod share;
+
+pub(crate) use self::share::listing;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -19,11 +22,14 @@ use std::{
 use nicstripe_proto::{
     FailCode, Name, SourceIdentity,
     message::WalkRules,
-    tree::{Content, Entry, EntryId, Owner, OwnerNames, PACKED_MOST, TreeRules, Xattr},
+    tree::{Content, Entry, EntryId, LargeFile, Owner, OwnerNames, PACKED_MOST, TreeRules, Xattr},
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 
-use self::selection::Selection;
+use self::{
+    selection::Selection,
+    share::{Sharing, pieces_of},
+};
 use super::{
     acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
@@ -61,11 +67,15 @@ pub(super) enum WalkItem {
     EndDirectory { id: EntryId, complete: bool },
     /// Socket, FIFO or device that is not copied.
     Special { name: Name },
+    /// Large file, of which these pieces are in the share of the walk.
+    Large { name: Name, large: LargeFile },
     /// Entry that cannot be sent; `name` is `None` if the name itself cannot be sent.
     Failed {
         name: Option<Name>,
         failure: FailedEntry,
     },
+    /// One step of counting for a share, which announces nothing.
+    Counted,
 }
 
 /// Entry found by a walk, with the state that the sender keeps for it.
@@ -94,6 +104,10 @@ pub(super) struct Walk {
     filters: Filters,
     sources: vec::IntoIter<SendSource>,
     selection: Selection,
+    /// Share of the files; `None` for all.
+    sharing: Option<Sharing>,
+    /// Walk that counts the files for the share; `None` once it has.
+    counting: Option<Box<Walk>>,
     /// True if several sources may share a target directory. No source then knows all entries of
     /// that directory.
     is_merging: bool,
@@ -158,6 +172,8 @@ impl Walk {
             selection: Selection::of(walk.only.take().as_deref()),
             walk,
             filters,
+            sharing: None,
+            counting: None,
             sources: sources.into_iter(),
             is_merging,
             top_names: HashSet::new(),
@@ -243,6 +259,10 @@ impl Walk {
                 return;
             }
         }
+        if kind != FileType::Directory && (self.walk.only_directories || !self.is_in_share(&looked))
+        {
+            return;
+        }
         match kind {
             FileType::Directory => self.enter(looked, dir, selection),
             FileType::RegularFile => self.find_file(looked, dir),
@@ -255,6 +275,29 @@ impl Walk {
             // Beneath a directory everything has a name.
             _ => self.leave_out(&looked),
         }
+    }
+
+    /// Returns true unless a file belongs to another share than this walk.
+    fn is_in_share(&mut self, looked: &StatEntry) -> bool {
+        let Some(sharing) = &mut self.sharing else {
+            return true;
+        };
+        let names = match self.walk.hard_links {
+            true => usize::try_from(looked.stat.st_nlink).unwrap_or(usize::MAX),
+            false => 1,
+        };
+        let (path, stat) = (looked.location.path(), &looked.stat);
+        let Some(pieces) = pieces_of(stat).filter(|_| self.walk.pieces && names == 1) else {
+            return sharing.takes(&path, stat, names);
+        };
+        let pieces = sharing.pieces(&path, stat, pieces);
+        let mtime = identity_of(stat).mtime;
+        let large = LargeFile::new(stat.st_size as u64, mtime, stat.st_mode & 0o7777, pieces);
+        let name = looked.location.name().ok().flatten();
+        if let (Some(name), Some(large)) = (name, large.filter(LargeFile::has_pieces)) {
+            self.found.push_back(WalkItem::Large { name, large });
+        }
+        false
     }
 
     fn find_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
@@ -462,7 +505,10 @@ impl Walk {
         if let Some(level) = self.stack.pop() {
             self.found.push_back(WalkItem::EndDirectory {
                 id: level.id,
-                complete: level.complete && !self.is_merging,
+                complete: level.complete
+                    && !self.is_merging
+                    && self.sharing.is_none()
+                    && !self.walk.only_directories,
             });
         }
     }
@@ -517,6 +563,9 @@ impl Iterator for Walk {
     type Item = WalkItem;
 
     fn next(&mut self) -> Option<WalkItem> {
+        if self.count() {
+            return Some(WalkItem::Counted);
+        }
         while self.found.is_empty() {
             self.step()?;
         }

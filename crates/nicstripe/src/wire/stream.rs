@@ -75,6 +75,8 @@ pub(crate) enum StreamEnd {
     Flood,
     #[error("peer sent a compressed chunk, which this program does not support")]
     Compressed,
+    #[error("peer sent a chunk beyond its credit")]
+    Credit,
     /// At the daemon: the connection limit was reached, and this key had the most connections.
     #[error("evicted for a connection of another key")]
     Evicted,
@@ -200,6 +202,7 @@ pub(crate) async fn send_frame(tls: &mut TlsStream, frame: &Frame) -> Result<(),
 pub(crate) struct Stream<S> {
     greeted: Greeted,
     incoming: Option<(DataHeader, ChunkBuffer)>,
+    credit: Credit,
     buffers: BufferPool,
     outgoing: mpsc::Receiver<Outgoing>,
     sink: S,
@@ -223,6 +226,7 @@ impl<S: EventSink> Stream<S> {
         Self {
             greeted,
             incoming: None,
+            credit: Credit::default(),
             buffers,
             outgoing,
             sink,
@@ -314,7 +318,12 @@ impl<S: EventSink> Stream<S> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
             match outgoing {
-                Outgoing::Frame(frame) => frame.encode(&mut self.plain),
+                Outgoing::Frame(frame) => {
+                    if let Frame::Credit { frames } = frame {
+                        self.credit.granted = self.credit.granted.max(frames);
+                    }
+                    frame.encode(&mut self.plain);
+                }
                 Outgoing::Chunk { header, buffer } => {
                     header.encode(&mut self.plain);
                     self.encrypt(buffer.bytes())?;
@@ -396,6 +405,7 @@ impl<S: EventSink> Stream<S> {
         tls.try_receive(Intake {
             decoder,
             incoming: &mut self.incoming,
+            credit: &mut self.credit,
             buffers: &self.buffers,
             gate: self.bench.gate(),
             bench: &mut self.bench,
@@ -412,11 +422,32 @@ impl<S: EventSink> Stream<S> {
     }
 }
 
+/// Chunks that the peer may send and has begun, since the start of the connection.
+///
+/// The session counts them too, but later: each chunk of one byte takes a buffer of 256 KiB, and
+/// thousands fit into what is received before the session sees the first.
+#[derive(Debug, Default)]
+struct Credit {
+    granted: u64,
+    begun: u64,
+}
+
+impl Credit {
+    fn begin(&mut self) -> Result<(), StreamEnd> {
+        self.begun += 1;
+        match self.begun <= self.granted {
+            true => Ok(()),
+            false => Err(StreamEnd::Credit),
+        }
+    }
+}
+
 /// Decoder of what a connection receives: collects each chunk in a buffer of its own, and counts and
 /// discards benchmark load.
 struct Intake<'a> {
     decoder: &'a mut Decoder,
     incoming: &'a mut Option<(DataHeader, ChunkBuffer)>,
+    credit: &'a mut Credit,
     buffers: &'a BufferPool,
     bench: &'a mut StreamLoad,
     gate: LoadGate,
@@ -450,7 +481,10 @@ impl Plaintext<StreamEnd> for Intake<'_> {
                 Piece::DataStart(header) if header.raw_len > 0 && !UNPACKS => {
                     return Err(StreamEnd::Compressed);
                 }
-                Piece::DataStart(header) => *self.incoming = Some((header, self.buffers.take())),
+                Piece::DataStart(header) => {
+                    self.credit.begin()?;
+                    *self.incoming = Some((header, self.buffers.take()));
+                }
                 Piece::DataBytes(bytes) => {
                     if let Some((_, buffer)) = self.incoming {
                         // The decoder has checked the length against the limit that buffers are
@@ -468,5 +502,55 @@ impl Plaintext<StreamEnd> for Intake<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nicstripe_proto::{ChainingValue, ChunkId, TransferId};
+    use tokio::sync::watch;
+
+    use super::*;
+
+    #[test]
+    fn chunks_beyond_the_credit_take_no_buffer() {
+        let loads = Loads {
+            gate: watch::channel(LoadGate::default()).1,
+            counters: Arc::default(),
+        };
+        let (mut bench, buffers) = (StreamLoad::new(loads), BufferPool::default());
+        let mut credit = Credit {
+            granted: 3,
+            begun: 0,
+        };
+        let mut chunks = Vec::new();
+        for index in 0..1000 {
+            let header = DataHeader {
+                transfer: TransferId(1),
+                chunk: ChunkId(index),
+                len: 1,
+                raw_len: 0,
+                value: ChainingValue([0; 32]),
+                last: false,
+            };
+            header.encode(&mut chunks);
+            chunks.push(7);
+        }
+        let mut events = Vec::new();
+        let mut intake = Intake {
+            decoder: &mut Decoder::new(),
+            incoming: &mut None,
+            credit: &mut credit,
+            buffers: &buffers,
+            gate: bench.gate(),
+            bench: &mut bench,
+            events: &mut events,
+        };
+        let end = intake.take(&chunks).unwrap_err();
+        assert!(matches!(end, StreamEnd::Credit), "{end}");
+        assert_eq!(events.len(), 3);
+        let each = BufferPool::default();
+        let _one = each.take();
+        assert_eq!(buffers.bytes_in_use(), 3 * each.bytes_in_use());
     }
 }

@@ -16,6 +16,8 @@ const COMPRESS: CopyOptions = CopyOptions {
     parents: false,
     force: false,
     only_if: None,
+    slice: None,
+    times: false,
 };
 
 /// Returns `len` bytes of compressible text without repeated lines.

@@ -1,25 +1,21 @@
 //! `nicstripe serve restic`: restic's REST API on top of a daemon's storage.
 //!
 //! - [`arguments`]: the command line as typed
-//! - [`server`]: HTTP on TCP or on standard input and output
-//! - [`places`]: limits of TCP connections
+//! - [`guard`]: the access check of requests, with [`password`]
 //! - [`repository`]: answers requests, with [`target`] (paths), [`list`], [`range`], [`body`] and
 //!   [`reply`]
 //! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
-//! - [`starter`]: detects the end of the parent process
 
 mod arguments;
 mod body;
+mod guard;
 mod list;
 mod objects;
 mod password;
 mod peer;
-mod places;
 mod range;
 mod reply;
 mod repository;
-mod server;
-mod starter;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -30,16 +26,20 @@ use nicstripe::routes::RouteKeeper;
 
 pub(crate) use self::arguments::Restic;
 use self::{
+    guard::{Guard, Guarded},
     password::{Password, USER},
     peer::Peer,
-    places::{Limits, Places},
     repository::Repository,
-    server::{Guard, Server},
 };
-use super::own_names::OwnNames;
+use super::{
+    connection_places::{Limits, Places},
+    http::{self, Server},
+    own_names::OwnNames,
+    starter,
+};
 use crate::{
     connect::{location::Remote, setup::Needs},
-    failure::{Failure, exit::Stop},
+    failure::Failure,
     output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
 };
@@ -86,9 +86,9 @@ impl Restic {
         let serve = |guard| {
             let places = Arc::new(Places::new(Limits::default()));
             Arc::new(Server {
-                repository,
-                guard,
+                service: Guarded { repository, guard },
                 places,
+                what: "restic",
             })
         };
         let stopped = match listening {
@@ -113,7 +113,7 @@ impl Restic {
                         () = starter::ended() => {}
                     }
                 };
-                until_stopped(served, &mut signals).await
+                signals.until_stopped(served).await
             }
             None => {
                 let stream = streams::input(PIPE)
@@ -128,7 +128,7 @@ impl Restic {
                         );
                     }
                 };
-                until_stopped(served, &mut signals).await
+                signals.until_stopped(served).await
             }
         };
         signals.finish(connected.close()).await;
@@ -154,7 +154,7 @@ impl Restic {
                 .map_err(failed)?,
             set => (set, None),
         };
-        let (listener, address) = server::listen(typed, password.is_some())
+        let (listener, address) = http::listen(typed, password.is_some())
             .await
             .map_err(failed)?;
         Ok(Listening {
@@ -176,14 +176,6 @@ struct Listening {
     guard: Guard,
     /// User and password as `user:password`, if they were generated for this run.
     words: Option<String>,
-}
-
-/// Runs `work` until it ends or a signal arrives, and returns the signal if one did.
-async fn until_stopped(work: impl Future<Output = ()>, signals: &mut Signals) -> Option<Stop> {
-    tokio::select! {
-        () = work => None,
-        stop = signals.stop() => Some(stop),
-    }
 }
 
 /// Size of a pipe's buffer in bytes, the maximum for unprivileged users

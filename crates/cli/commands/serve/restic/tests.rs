@@ -26,19 +26,22 @@ use tokio::{
 use self::memory::Memory;
 use super::{
     body::next_bytes,
+    guard::{Guard, Guarded},
     password::Password,
-    places::{Limits, Places},
     repository::Repository,
-    server::{Guard, Server},
 };
-use crate::commands::serve::own_names::OwnNames;
+use crate::commands::serve::{
+    connection_places::{Limits, Places},
+    http::Server,
+    own_names::OwnNames,
+};
 
 const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
 const MIB: usize = 1 << 20;
 
 struct Rig {
     memory: Memory,
-    server: Arc<Server<Memory>>,
+    server: Arc<Server<Guarded<Memory>>>,
 }
 
 impl Rig {
@@ -66,9 +69,9 @@ impl Rig {
         Self {
             memory,
             server: Arc::new(Server {
-                repository,
-                guard,
+                service: Guarded { repository, guard },
                 places: Arc::new(Places::new(limits)),
+                what: "restic",
             }),
         }
     }

@@ -29,11 +29,15 @@ pub enum Feature {
     Objects = 8,
     /// Compressed chunks, to be received.
     Compression = 9,
+    /// Shares of trees, slices of files, and deletions without a copy.
+    Shares = 10,
+    /// Files that are fetched from another daemon.
+    Fetches = 11,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
@@ -43,6 +47,8 @@ impl Feature {
         Self::Tags,
         Self::Objects,
         Self::Compression,
+        Self::Shares,
+        Self::Fetches,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
@@ -66,6 +72,8 @@ impl fmt::Display for Feature {
             Self::Tags => "entity tags",
             Self::Objects => "copies and walks at the daemon",
             Self::Compression => "compressed chunks",
+            Self::Shares => "shares of trees",
+            Self::Fetches => "files from other daemons",
         })
     }
 }
@@ -125,9 +133,9 @@ mod tests {
         let all: Features = Feature::ALL.into_iter().collect();
         assert_eq!(
             minicbor::to_vec(all).unwrap(),
-            [0x89, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            [0x8b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
         );
-        assert_eq!(of(&[0x89, 1, 2, 3, 4, 5, 6, 7, 8, 9]), all);
+        assert_eq!(of(&[0x8b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

@@ -3,6 +3,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::Fetch;
 use crate::{
     failure::FailCode,
     file::{
@@ -185,7 +186,30 @@ pub enum AskKind {
         /// Number of bytes of the new file, by earlier answers; `None` to begin.
         #[n(5)]
         offset: Option<u64>,
+        /// Attributes that the new file has once it has its name; only to begin.
+        #[n(6)]
+        attributes: Option<ObjectAttributes>,
     },
+    /// Asks for the key with which the daemon fetches from others in this session. The answer is
+    /// [`AnswerKind::Key`].
+    #[n(11)]
+    FetchKey,
+    /// Lets a key read some files until the end of this session, with no more rights than the client
+    /// has. The answer is [`AnswerKind::Done`].
+    #[n(12)]
+    Admit {
+        /// Public key that is admitted.
+        #[cbor(n(0), with = "minicbor::bytes")]
+        key: [u8; 32],
+        /// Names that it may read besides earlier ones, at most
+        /// [`MOST_ADMITTED`](super::MOST_ADMITTED).
+        #[n(1)]
+        names: Vec<Name>,
+    },
+    /// Fetches a file from another daemon, in parts of some seconds. The answer is
+    /// [`AnswerKind::Copied`]; the client asks for the next part until it has the metadata of the file.
+    #[n(13)]
+    Fetch(#[n(0)] Box<Fetch>),
 }
 
 /// Daemon's answer to an [`Ask`]. Body of [`crate::Message::Answer`].
@@ -287,6 +311,13 @@ pub enum AnswerKind {
         /// Names that remain, by their index in the request, ascending.
         #[n(0)]
         failed: Vec<NotRemoved>,
+    },
+    /// Public key with which the daemon fetches from others.
+    #[n(9)]
+    Key {
+        /// The key, new in each session.
+        #[cbor(n(0), with = "minicbor::bytes")]
+        key: [u8; 32],
     },
 }
 
@@ -442,9 +473,16 @@ impl AskKind {
                 part.len() <= MOST_ANSWER && !(*more && part.is_empty())
             }
             (
-                Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. },
+                Self::Remove { .. }
+                | Self::Rename { .. }
+                | Self::MakeDir { .. }
+                | Self::Admit { .. },
                 AnswerKind::Done,
             ) => true,
+            (Self::FetchKey, AnswerKind::Key { .. }) => true,
+            (Self::Fetch(fetch), AnswerKind::Copied { upto, copy }) => {
+                *upto <= fetch.len && (*upto > fetch.offset || copy.is_some())
+            }
             (Self::Copy { offset, .. }, AnswerKind::Copied { upto, copy }) => {
                 upto > offset || copy.is_some()
             }

@@ -604,6 +604,18 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
         minicbor::decode::<PutOptions>(&[0xa4, 0, 0xf4, 1, 0xf4, 2, 0xf4, 3, 0xf4]).unwrap(),
         PutOptions::default()
     );
+    let slice = PutOptions {
+        slice: Some(Slice {
+            offset: 1,
+            size: 2,
+            mtime: None,
+            mode: Some(3),
+        }),
+        ..PutOptions::default()
+    };
+    let bytes = minicbor::to_vec(slice).unwrap();
+    assert_eq!(hex(&bytes), "a500f401f402f403f40aa3000101020303");
+    assert_eq!(minicbor::decode::<PutOptions>(&bytes).unwrap(), slice);
 }
 
 #[test]
@@ -785,6 +797,20 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ask(AskKind::RemoveMany { names, kind: None }),
         "82 11 81 a2 0005 01 82 08 a1 00 82 814161 814162",
     );
+    let mut attributes = ObjectAttributes::new();
+    attributes.set("a", "b").unwrap();
+    pinned(
+        ask(AskKind::Concat {
+            part: None,
+            from: 0,
+            to: name("b"),
+            replace: false,
+            only_if: None,
+            offset: None,
+            attributes: Some(attributes),
+        }),
+        "82 11 81 a2 0005 01 82 0a a4 0100 02814162 03f4 06 a1 6161 6162",
+    );
     let concat = |part, offset| AskKind::Concat {
         part,
         from: 1,
@@ -792,6 +818,7 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         replace: true,
         only_if: None,
         offset,
+        attributes: None,
     };
     pinned(
         ask(concat(Some(name("a")), Some(300))),

@@ -12,7 +12,7 @@ use crate::{
         attributes::ObjectAttributes,
         etag::ETag,
         hash_tree::{Digest, Subtree},
-        journal::SourceIdentity,
+        journal::{SourceIdentity, Timestamp},
         name::Name,
     },
     id::TransferId,
@@ -102,6 +102,32 @@ pub struct PutOptions {
     /// `replace` for that file.
     #[n(9)]
     pub only_if: Option<ETag>,
+    /// Range of the file that the data of the stream is written to; `None` for a file of its own.
+    #[n(10)]
+    pub slice: Option<Slice>,
+    /// Give the file the modification time of the source, also without `preserve`.
+    #[cbor(n(11), default, skip_if = "std::ops::Not::not")]
+    pub times: bool,
+}
+
+/// Range of a file that several transfers write, each with a slice of its own. It gets the data in place,
+/// and is durable at the end of the transfer. The first one makes the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Slice {
+    /// First byte of the range.
+    #[n(0)]
+    pub offset: u64,
+    /// Size of the whole file in bytes.
+    #[n(1)]
+    pub size: u64,
+    /// Modification time that the file gets, which must exist; `None` to leave it.
+    #[n(2)]
+    pub mtime: Option<Timestamp>,
+    /// Permission bits (0o777) that the file gets, which must exist; `None` to leave them, or with a time
+    /// for those of any new file.
+    #[n(3)]
+    pub mode: Option<u32>,
 }
 
 /// Client's request to download a file. Body of [`crate::Message::Get`].

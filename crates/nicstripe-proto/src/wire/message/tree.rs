@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::{
     file::name::Name,
     id::TransferId,
-    tree::{EntryId, TreeMessage, TreeRules},
+    tree::{EntryId, Share, TreeMessage, TreeRules},
 };
 
 /// Client's request to upload a directory tree. Body of [`crate::Message::PutTree`].
@@ -93,6 +93,15 @@ pub struct WalkRules {
     /// True to compress the chunks of standalone files that compression shortens.
     #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub compress: bool,
+    /// Share of the files to which the walk is limited. All directories are announced, as incomplete.
+    #[n(6)]
+    pub share: Option<Share>,
+    /// True to announce a large file by those of its pieces that are in the share, and not as an entry.
+    #[cbor(n(7), default, skip_if = "std::ops::Not::not")]
+    pub pieces: bool,
+    /// True to announce only directories, as incomplete.
+    #[cbor(n(8), default, skip_if = "std::ops::Not::not")]
+    pub only_directories: bool,
 }
 
 /// Message from a tree's receiver to the sender. Body of [`crate::Message::Tree`].

@@ -92,12 +92,16 @@ impl Account {
             | AskKind::Walk { .. }
             | AskKind::Stat { .. }
             | AskKind::Hash { .. }
+            | AskKind::FetchKey
+            | AskKind::Admit { .. }
             | AskKind::Facts { .. } => return,
             AskKind::Copy { .. } if matches!(answer, AnswerKind::Copied { copy: None, .. }) => {
                 return;
             }
             AskKind::Concat { part: Some(_), .. } => return,
             AskKind::Concat { to, .. } => ("concat", logged(to).to_string()),
+            AskKind::Fetch(_) if matches!(answer, AnswerKind::Copied { copy: None, .. }) => return,
+            AskKind::Fetch(fetch) => ("fetch", logged(&fetch.put.name).to_string()),
             AskKind::Copy { from, to, .. } => {
                 ("copy", logged(format_args!("{from} -> {to}")).to_string())
             }

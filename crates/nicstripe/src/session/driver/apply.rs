@@ -15,14 +15,14 @@ use nicstripe_proto::{
     path::{Cause, Origin},
     tree::EntryId,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::{
     file::{self, FileError, ReadOptions, SimulatedDisk, WriteError},
     session::{
         Outcome, Starter, Tally, Waiter,
-        inbox::{IoResult, Said, Step},
+        inbox::{IoResult, Said, Step, Unanswered},
         kind::{
             Download,
             entry::EntrySource,
@@ -200,10 +200,20 @@ fn failed(path: PathId, error: Error) -> Input {
 }
 
 fn stream(generation: u64, end: StreamEnd) -> Input {
-    Input::Stream {
-        path: P,
+    delivered(
+        P,
         generation,
-        events: vec![StreamEvent::Heard, StreamEvent::Ended(end)],
+        vec![StreamEvent::Heard, StreamEvent::Ended(end)],
+    )
+}
+
+fn delivered(path: PathId, generation: u64, events: Vec<StreamEvent>) -> Input {
+    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    Input::Stream {
+        path,
+        generation,
+        events,
+        place,
     }
 }
 
@@ -260,11 +270,7 @@ async fn the_end_of_an_earlier_connection_leaves_the_current_one_alone() {
         applied.apply(stream(generation, StreamEnd::Closed));
         assert!(applied.is_open(), "{generation}");
     }
-    applied.apply(Input::Stream {
-        path: PathId(9),
-        generation: 2,
-        events: vec![StreamEvent::Heard],
-    });
+    applied.apply(delivered(PathId(9), 2, vec![StreamEvent::Heard]));
     applied.apply(stream(2, StreamEnd::Closed));
     assert!(!applied.is_open() && !applied.driver.session.is_connected());
     assert_eq!(applied.driver.breaches, 0);
@@ -293,7 +299,7 @@ async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     assert!(applied.driver.closing.is_some());
     assert!(matches!(ended.try_recv(), Ok(Err(Error::Protocol { .. }))));
     // Whoever else waits is not told to try again, either.
-    let answer = answer.try_recv().unwrap().unwrap_err();
+    let answer = answer.try_recv().unwrap().unwrap_err().error;
     assert!(matches!(answer, Error::Protocol { .. }) && !answer.is_retryable());
 }
 
@@ -306,11 +312,7 @@ async fn a_chunk_of_an_unknown_transfer_ends_no_session() {
         buffer,
     };
     let generation = applied.generation();
-    applied.apply(Input::Stream {
-        path: P,
-        generation,
-        events: vec![chunk],
-    });
+    applied.apply(delivered(P, generation, vec![chunk]));
     assert!(applied.driver.closing.is_none());
     applied.connect().await;
     let generation = applied.generation();
@@ -321,11 +323,7 @@ async fn a_chunk_of_an_unknown_transfer_ends_no_session() {
             echo_us: 0,
         }),
     ];
-    applied.apply(Input::Stream {
-        path: P,
-        generation,
-        events,
-    });
+    applied.apply(delivered(P, generation, events));
     assert!(applied.is_open());
 }
 
@@ -582,17 +580,30 @@ async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
 async fn a_session_that_gives_up_tells_all_who_wait() {
     let mut applied = Applied::connected().await;
     let mut ended = applied.get();
-    let (reply, mut answer) = oneshot::channel();
-    let ask = AskKind::Remove {
-        name: Name::new(["a"]).unwrap(),
-        only_if: None,
-        kind: None,
+    let ask = |applied: &mut Applied| {
+        let (reply, answer) = oneshot::channel();
+        let ask = AskKind::Remove {
+            name: Name::new(["a"]).unwrap(),
+            only_if: None,
+            kind: None,
+        };
+        applied.command(Command::Ask { ask, reply });
+        answer
     };
-    applied.command(Command::Ask { ask, reply });
-    assert!(answer.try_recv().is_err());
+    let sent = ask(&mut applied);
+    applied.apply(stream(applied.generation(), StreamEnd::Closed));
+    // No path is left: it may be asked again.
+    let unsent = ask(&mut applied);
+    let mut asked = [(sent, true), (unsent, false)];
+    for (answer, _) in &mut asked {
+        assert!(answer.try_recv().is_err());
+    }
     applied.apply(Input::Fault);
     assert!(matches!(ended.try_recv(), Ok(Err(Error::System { .. }))));
-    assert!(matches!(answer.try_recv(), Ok(Err(Error::Ended { .. }))));
+    for (answer, was_sent) in &mut asked {
+        let Unanswered { error, is_sent } = answer.try_recv().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Ended { .. }) && is_sent == *was_sent);
+    }
     assert_eq!(applied.driver.closing, Some(CloseCode::Cancelled));
 }
 

@@ -9,7 +9,7 @@ use super::Driver;
 use crate::{
     report::error::Error,
     session::{
-        inbox::{AskReply, Input, report},
+        inbox::{AskReply, Input, Unanswered, report},
         last_progress::LastProgress,
         transfer::Transfers,
     },
@@ -20,12 +20,19 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     next: u32,
-    /// Requests that exceed the session's limit of open requests; sent as others are answered.
+    /// Requests that are sent once a path is connected and others are answered.
     waiting: VecDeque<(AskKind, AskReply)>,
     pub(super) open: BTreeMap<u32, OpenAsk>,
     /// Daemon: requests to change names (remove, rename, mkdir) that have not started.
     changes: Vec<Ask>,
     is_changing: bool,
+}
+
+impl Asks {
+    /// Returns true if the client waits for no answer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.open.is_empty()
+    }
 }
 
 /// Name request that the daemon has not answered.
@@ -42,21 +49,19 @@ impl Driver {
         self.send_asks();
     }
 
-    fn send_asks(&mut self) {
-        while let Some((ask, reply)) = self.asks.waiting.pop_front() {
+    /// Client: sends what waits, as far as it can be sent.
+    pub(super) fn send_asks(&mut self) {
+        while self.session.can_ask()
+            && let Some((ask, reply)) = self.asks.waiting.pop_front()
+        {
             // The owner has cancelled the request.
             if reply.is_closed() {
                 continue;
             }
             let id = self.asks.next;
-            if !self.session.ask(Ask {
-                id,
-                ask: ask.clone(),
-            }) {
-                self.asks.waiting.push_front((ask, reply));
-                break;
-            }
             self.asks.next = id.wrapping_add(1);
+            let is_sent = self.session.ask(Ask { id, ask });
+            debug_assert!(is_sent);
             let last = LastProgress::new(clock::now());
             self.asks.open.insert(id, OpenAsk { reply, last });
         }
@@ -68,7 +73,9 @@ impl Driver {
             return;
         };
         let result = match answer.answer {
-            AnswerKind::Failed { code, text } => Err(Error::peer(&self.config.host, code, text)),
+            AnswerKind::Failed { code, text } => {
+                Err(Error::peer(&self.config.host, code, text).into())
+            }
             answer => Ok(answer),
         };
         // Fails if the owner has cancelled the request.
@@ -80,7 +87,23 @@ impl Driver {
     /// after the other: each waits for a sync, so the changes of one session occupy only one I/O
     /// thread.
     pub(super) fn serve_ask(&mut self, ask: Ask) {
-        if ask.ask.is_change() {
+        let service = self.config.service.clone();
+        if let Some(answer) = service.and_then(|service| service.answer_later(&ask.ask)) {
+            let (inputs, ended) = (self.jobs.inputs(), self.signals.stopped.clone());
+            tokio::spawn(async move {
+                let answer = tokio::select! {
+                    answer = answer => answer,
+                    () = ended.cancelled() => return,
+                };
+                let ends_changes = false;
+                let done = Input::Done {
+                    ask,
+                    answer,
+                    ends_changes,
+                };
+                let _ = inputs.send(done).await;
+            });
+        } else if ask.ask.is_change() {
             self.asks.changes.push(ask);
             self.serve_changes();
         } else {
@@ -140,12 +163,11 @@ impl Driver {
     ) {
         running.end_waiting(&mut why);
         let Asks { waiting, open, .. } = std::mem::take(asks);
-        for reply in waiting
-            .into_iter()
-            .map(|(_, reply)| reply)
-            .chain(open.into_values().map(|open| open.reply))
-        {
-            let _ = reply.send(Err(why()));
+        for (_, reply) in waiting {
+            let _ = reply.send(Err(Unanswered::unsent(why())));
+        }
+        for open in open.into_values() {
+            let _ = open.reply.send(Err(why().into()));
         }
     }
 }

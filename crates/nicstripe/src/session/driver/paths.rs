@@ -242,11 +242,7 @@ impl Driver {
         connection.close();
         connection.generation = self.next_generation;
         let (outgoing, queue) = PathConnection::queue();
-        let sink = PathSink {
-            path,
-            generation: connection.generation,
-            inputs: self.jobs.inputs(),
-        };
+        let sink = PathSink::new(path, connection.generation, self.jobs.inputs());
         let loads = Loads {
             gate: self.gate.subscribe(),
             counters: connection.load_counters.clone(),

@@ -95,7 +95,7 @@ impl Driver {
                     waited,
                 };
                 // Fails if the owner has cancelled the request.
-                let _ = request.reply.send(Err(error));
+                let _ = request.reply.send(Err(error.into()));
             }
         }
     }

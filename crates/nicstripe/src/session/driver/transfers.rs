@@ -397,9 +397,7 @@ impl Driver {
         // The others are tunnels and streams of commands.
         let waits = match have_owner {
             true => self.running.have_object(),
-            false => {
-                !self.running.is_empty() || !self.asks.open.is_empty() || self.bench.is_running()
-            }
+            false => !self.running.is_empty() || !self.asks.is_empty() || self.bench.is_running(),
         };
         if waits {
             self.config.tell(event);

@@ -214,8 +214,8 @@ impl Download {
     }
 }
 
-/// Returns the offer of a stream, whose size is unknown.
-fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> Offer {
+/// Returns the offer of a stream, whose size is unknown, or without its identity that of a file.
+pub(crate) fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> Offer {
     Offer {
         transfer,
         source: SourceIdentity::default(),

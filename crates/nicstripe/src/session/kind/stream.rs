@@ -1,9 +1,10 @@
 //! Streams: sources that are read once from start to end, and sinks that take their chunks in
 //! order.
 
-use std::{fmt, io};
+use std::{fmt, io, sync::Arc};
 
 use nicstripe_proto::{Acceptance, ChunkSize, Offer, TransferId, message::OfferKind};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::{
@@ -34,11 +35,24 @@ type Produce = Box<dyn FnOnce(ChunkSender, IoPool) -> io::Result<()> + Send>;
 /// file that the daemon has opened.
 type Consume = Box<dyn FnOnce(Begun, Incoming) -> io::Result<()> + Send>;
 
+/// Start of a reader or writer of the program, shared by all attempts of one transfer; `None` once
+/// it has started.
+type Start<F> = Arc<Mutex<Option<F>>>;
+
+/// Source or sink of a stream. Its reader or writer is started when the peer has accepted the
+/// transfer, and only once.
+pub(crate) trait StartedOnce: Kind + 'static {
+    /// Returns the source or sink for another attempt.
+    fn again(&self) -> Self;
+
+    /// Returns true if no attempt has started the reader or writer.
+    fn is_unstarted(&self) -> bool;
+}
+
 /// Source of a stream that the peer is asked to store.
 pub(crate) struct StreamSource {
     upload: Upload,
-    /// Start of the source; `None` once it has started.
-    produce: Option<Produce>,
+    produce: Start<Produce>,
 }
 
 impl StreamSource {
@@ -48,8 +62,21 @@ impl StreamSource {
     ) -> Self {
         Self {
             upload,
-            produce: Some(Box::new(produce)),
+            produce: Arc::new(Mutex::new(Some(Box::new(produce)))),
         }
+    }
+}
+
+impl StartedOnce for StreamSource {
+    fn again(&self) -> Self {
+        Self {
+            upload: self.upload.clone(),
+            produce: self.produce.clone(),
+        }
+    }
+
+    fn is_unstarted(&self) -> bool {
+        self.produce.lock().is_some()
     }
 }
 
@@ -66,7 +93,8 @@ impl Kind for StreamSource {
     }
 
     fn on_accepted(&mut self, _memory: Option<u64>, at: &mut Scope<'_>) -> Result<(), Error> {
-        match self.produce.take() {
+        let produce = self.produce.lock().take();
+        match produce {
             Some(produce) => {
                 let chunks = at.stream(RETRANSMIT_CHUNKS);
                 produce(chunks, at.jobs.pool.clone()).map_err(not_started)
@@ -79,8 +107,7 @@ impl Kind for StreamSource {
 /// Sink of a stream that the peer is asked to send.
 pub(crate) struct StreamSink {
     download: Download,
-    /// Start of the consumer; `None` once it has started.
-    consume: Option<Consume>,
+    consume: Start<Consume>,
     opened: Begun,
     /// Channel to the consumer; `None` before the start. The reorder buffer bounds the number of
     /// chunks in it.
@@ -94,7 +121,7 @@ impl StreamSink {
     ) -> Self {
         Self {
             download,
-            consume: Some(Box::new(consume)),
+            consume: Arc::new(Mutex::new(Some(Box::new(consume)))),
             opened: Begun::default(),
             items: None,
         }
@@ -106,6 +133,21 @@ impl StreamSink {
         if let Some(items) = &self.items {
             let _ = items.send(item);
         }
+    }
+}
+
+impl StartedOnce for StreamSink {
+    fn again(&self) -> Self {
+        Self {
+            download: self.download.clone(),
+            consume: self.consume.clone(),
+            opened: Begun::default(),
+            items: None,
+        }
+    }
+
+    fn is_unstarted(&self) -> bool {
+        self.consume.lock().is_some()
     }
 }
 
@@ -125,7 +167,8 @@ impl Kind for StreamSink {
             found: offer.source,
             object: offer.object,
         };
-        if let Some(consume) = self.consume.take() {
+        let consume = self.consume.lock().take();
+        if let Some(consume) = consume {
             let (items, received) = mpsc::unbounded_channel();
             self.items = Some(items);
             let incoming = Incoming {

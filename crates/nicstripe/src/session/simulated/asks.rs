@@ -12,7 +12,7 @@ use super::{
     lab::{Lab, in_virtual_time, ms, secs},
     random::{add_fault, random_link},
 };
-use crate::{report::error::Error, session::Command};
+use crate::session::{Command, inbox::Unanswered};
 
 /// Size in bytes of the file that the daemon has.
 const SIZE: u64 = 4096;
@@ -20,7 +20,7 @@ const SIZE: u64 = 4096;
 /// Request about a file that exists or about one that does not, and its answer.
 struct Asked {
     exists: bool,
-    answer: oneshot::Receiver<Result<AnswerKind, Error>>,
+    answer: oneshot::Receiver<Result<AnswerKind, Unanswered>>,
 }
 
 impl Lab {
@@ -50,7 +50,7 @@ async fn assert_answered(asked: Vec<Asked>, within: std::time::Duration, what: &
         let answer = answer.unwrap_or_else(|_| panic!("{what}: no answer"));
         match answer.unwrap() {
             Ok(AnswerKind::Stat { stat, .. }) => assert!(exists && stat.size == SIZE, "{what}"),
-            Err(error) => {
+            Err(Unanswered { error, .. }) => {
                 let code = error.fail_code();
                 assert!(
                     !exists && code == Some(FailCode::NotFound),

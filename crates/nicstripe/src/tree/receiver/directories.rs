@@ -514,7 +514,7 @@ impl Directories {
                 let mut deleter = Deleter {
                     filters: &request.filters,
                     out,
-                    dry_run: rules.dry_run,
+                    dry_run: rules.changes_nothing(),
                     device: 0,
                 };
                 deleter.run(dir, &self.announced)?;

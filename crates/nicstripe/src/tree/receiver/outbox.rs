@@ -9,7 +9,7 @@ use nicstripe_proto::{
     FailCode, Name,
     name::printable,
     tree::{
-        Content, Entry, EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict,
+        Content, Entry, EntryFailure, EntryId, LargeFile, Reason, TreeMessage, Trouble, Verdict,
         message::MOST_MESSAGE,
     },
 };
@@ -19,7 +19,7 @@ use crate::{
     text::logged::boundary,
     tree::{
         channel::{PROGRESS_PAUSE, ReceiverChannel, WalkProgress},
-        halt::Halt,
+        halt::{Halt, breach},
         options::{EntryOutcome, FailedEntry, TreeReport},
     },
 };
@@ -33,6 +33,8 @@ pub(super) struct Outbox {
     specials: HashSet<Name>,
     /// Memory of `specials` in bytes, and its limit. Above the limit no file counts as surplus.
     special_bytes: usize,
+    /// Memory of the report's large files in bytes.
+    large_bytes: usize,
     most_special_bytes: usize,
     channel: Box<dyn ReceiverChannel>,
     list: bool,
@@ -73,6 +75,7 @@ impl Outbox {
             progress_told: None,
             specials: HashSet::new(),
             special_bytes: 0,
+            large_bytes: 0,
             most_special_bytes: most_special_bytes.min(MOST_SPECIAL_BYTES),
             report: TreeReport::default(),
             progress: WalkProgress::default(),
@@ -191,15 +194,22 @@ impl Outbox {
     /// surplus.
     pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
         self.report.special += 1;
-        let bytes = SPECIAL_BYTES
-            + name
-                .components()
-                .map(|component| component.len() + COMPONENT_BYTES)
-                .sum::<usize>();
+        let bytes = SPECIAL_BYTES + bytes_of(&name);
         if self.special_bytes <= self.most_special_bytes && self.specials.insert(name.clone()) {
             self.special_bytes += bytes;
         }
         self.tell(Some(name), EntryOutcome::Special)
+    }
+
+    /// Records a large file, of which the caller copies pieces.
+    pub(super) fn large(&mut self, name: Name, large: LargeFile) -> Result<(), Halt> {
+        self.large_bytes += SPECIAL_BYTES + bytes_of(&name) + large.footprint();
+        if self.large_bytes > MOST_LARGE_BYTES {
+            let most = MOST_LARGE_BYTES >> 20;
+            breach!("peer exceeded the limit of {most} MiB for large files in a share");
+        }
+        self.report.large.push((name, large));
+        Ok(())
     }
 
     /// Returns true if the sender has a special file of this name that is not copied, or has too
@@ -424,10 +434,20 @@ const MOST_TEXT: usize = 1024;
 /// Maximum number of queued names of deleted files. The receiver sends them when the queue is full.
 const MOST_UNTOLD_DELETED: usize = 256;
 
+/// Returns the memory of a recorded name in bytes, without that of its record.
+fn bytes_of(name: &Name) -> usize {
+    name.components()
+        .map(|component| component.len() + COMPONENT_BYTES)
+        .sum()
+}
+
 /// Returns the text of a failure that the sender reported, escaped and truncated.
 pub(super) fn announced(reason: &Reason) -> String {
     cut(printable(reason.text.as_bytes()))
 }
+
+/// Maximum memory of the large files of a share in bytes: some 200,000 of 1 GiB in 8 shares.
+const MOST_LARGE_BYTES: usize = 64 << 20;
 
 /// Limit on the memory of recorded names of special files in bytes: 65,536 names.
 const MOST_SPECIAL_BYTES: usize = 8 << 20;

@@ -33,6 +33,10 @@ pub(crate) struct Promised {
     selection: Selection,
     recursive: bool,
     one_file_system: bool,
+    /// True if files may belong to other shares.
+    is_share: bool,
+    /// True if large files are left to the caller.
+    takes_pieces: bool,
     /// Limits of what the user has agreed to; `None` if it was requested here.
     agreed: Option<Arc<Agreed>>,
     /// Announced directories that contain listed names and have not ended.
@@ -73,6 +77,8 @@ impl Promised {
             selection: Selection::of(walk.only.as_deref()),
             recursive: walk.recursive,
             one_file_system: walk.one_file_system,
+            is_share: walk.share.is_some() || walk.only_directories,
+            takes_pieces: walk.pieces,
             ..Self::all_of(sources.iter().map(source).collect())
         }
     }
@@ -102,6 +108,10 @@ impl Promised {
         })
     }
 
+    pub(super) const fn takes_pieces(&self) -> bool {
+        self.takes_pieces
+    }
+
     /// Returns sources with all that is in them.
     fn all_of(sources: Vec<Source>) -> Self {
         Self {
@@ -109,6 +119,8 @@ impl Promised {
             selection: Selection::of(None),
             recursive: true,
             one_file_system: false,
+            is_share: false,
+            takes_pieces: false,
             agreed: None,
             directories: HashMap::new(),
             missing: None,
@@ -198,9 +210,9 @@ impl Promised {
     /// Returns the first source that was not announced, otherwise the first missing listed name;
     /// `None` if nothing is missing.
     pub(super) fn missing(&self) -> Option<&str> {
-        self.sources
-            .first()
-            .map(|source| source.label.as_str())
+        let source = self.sources.first().map(|source| source.label.as_str());
+        source
             .or(self.missing.as_deref())
+            .filter(|_| !self.is_share)
     }
 }

@@ -6,11 +6,11 @@ use nicstripe_proto::{
     FailCode, Name,
     frame::MAX_PAYLOAD,
     name::printable,
-    tree::{BatchWriter, EntryFailure, EntryId, Record, Verdict},
+    tree::{BatchWriter, EntryFailure, EntryId, LargeFile, Record, Verdict},
 };
 
 use super::{
-    Halt,
+    Halt, SenderRequest,
     ledger::{Announced, Kind},
 };
 use crate::{
@@ -30,6 +30,7 @@ pub(super) struct Outlet {
     batch: Option<(ChunkBuffer, usize)>,
     batch_begun: Instant,
     list: bool,
+    reports_large: bool,
     is_dry_run: bool,
     report: TreeReport,
     progress: WalkProgress,
@@ -38,14 +39,15 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(channel: Box<dyn SenderChannel>, list: bool, is_dry_run: bool) -> Self {
+    pub(super) fn new(channel: Box<dyn SenderChannel>, request: &SenderRequest) -> Self {
         let (report, progress) = (TreeReport::default(), WalkProgress::default());
         Self {
             channel,
             batch: None,
             batch_begun: Instant::now(),
-            list,
-            is_dry_run,
+            list: request.list,
+            reports_large: request.reports_large,
+            is_dry_run: request.rules.dry_run,
             report,
             progress,
             is_told: true,
@@ -123,6 +125,14 @@ impl Outlet {
     pub(super) fn special(&mut self, name: Option<&Name>) -> Result<(), Halt> {
         self.report.special += 1;
         self.tell(name, EntryOutcome::Special)
+    }
+
+    /// Reports a large file, of which the caller copies pieces. A daemon keeps none: a peer could make
+    /// millions of them, without content.
+    pub(super) fn large(&mut self, name: Name, large: LargeFile) {
+        if self.reports_large {
+            self.report.large.push((name, large));
+        }
     }
 
     pub(super) fn complete(&mut self) {

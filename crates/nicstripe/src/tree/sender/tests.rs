@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::Name;
-use nicstripe_proto::tree::{BatchReader, Entry, MOST_PENDING, MOST_UNDECIDED};
+use nicstripe_proto::tree::{BatchReader, Entry, MOST_PENDING, MOST_UNDECIDED, Share};
 
 use super::*;
 use crate::{
@@ -390,6 +390,29 @@ fn small_files_share_batches() {
     // 500 KB of contents and 50 KB of entries need at least 3 batches; a slow disk may exceed
     // `BATCH_PATIENCE` at times.
     assert!(peer.batches < 60, "{} batches", peer.batches);
+}
+
+#[test]
+fn large_files_are_announced_by_pieces_and_kept_for_the_caller_only_if_it_copies_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let large = fs::File::create(dir.path().join("large")).unwrap();
+    large.set_len(2 << 30).unwrap();
+    for reports_large in [false, true] {
+        let walk = WalkRules {
+            share: Share::new(1, 1).ok(),
+            pieces: true,
+            ..RECURSIVE
+        };
+        let report = Peer::start(SenderRequest {
+            walk,
+            reports_large,
+            ..request(dir.path())
+        })
+        .serve(create);
+        assert_eq!((report.files, report.special), (0, 0));
+        let pieces = report.large.iter().map(|(_, file)| file.pieces().count());
+        assert_eq!(pieces.sum::<usize>(), if reports_large { 128 } else { 0 });
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use nicstripe_proto::tree::OwnerName;
+use nicstripe_proto::tree::{OwnerName, Share};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use tempfile::TempDir;
 
@@ -21,27 +21,36 @@ use crate::tree::tests::RECURSIVE;
 /// Returns each result of a walk as a line of text.
 fn lines(walk: Walk) -> Vec<String> {
     let mut paths: HashMap<EntryId, String> = HashMap::new();
-    walk.map(|found| match found {
-        WalkItem::Entry(found) => {
-            let path = escape(&found.location.path());
-            paths.insert(found.entry.id, path.clone());
-            match found.entry.content {
-                Content::Directory => format!("d {path}"),
-                Content::File { size, alone, .. } => {
-                    format!("f {path} {size}{}", if alone { " alone" } else { "" })
+    walk.filter_map(|found| {
+        Some(match found {
+            WalkItem::Entry(found) => {
+                let path = escape(&found.location.path());
+                paths.insert(found.entry.id, path.clone());
+                match found.entry.content {
+                    Content::Directory => format!("d {path}"),
+                    Content::File { size, alone, .. } => {
+                        format!("f {path} {size}{}", if alone { " alone" } else { "" })
+                    }
+                    Content::Symlink { target } => format!("l {path} {}", escape(&target)),
+                    Content::Node(node) => format!("n {path} {:?}", node.kind),
+                    Content::HardLink { to, path: first } => {
+                        format!("h {path} {} {first}", paths[&to])
+                    }
                 }
-                Content::Symlink { target } => format!("l {path} {}", escape(&target)),
-                Content::Node(node) => format!("n {path} {:?}", node.kind),
-                Content::HardLink { to, path: first } => format!("h {path} {} {first}", paths[&to]),
             }
-        }
-        WalkItem::EndDirectory { id, complete } => format!(
-            "e {}{}",
-            paths[&id],
-            if complete { "" } else { " incomplete" }
-        ),
-        WalkItem::Special { name } => format!("special {name}"),
-        WalkItem::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
+            WalkItem::EndDirectory { id, complete } => format!(
+                "e {}{}",
+                paths[&id],
+                if complete { "" } else { " incomplete" }
+            ),
+            WalkItem::Special { name } => format!("special {name}"),
+            WalkItem::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
+            WalkItem::Large { name, large } => {
+                let pieces: Vec<u32> = large.pieces().map(|(index, _)| index).collect();
+                format!("large {name} {} {pieces:?}", large.size())
+            }
+            WalkItem::Counted => return None,
+        })
     })
     .collect()
 }
@@ -674,5 +683,143 @@ fn owners_have_names_unless_numbers_are_kept() {
             expected,
             "{numeric_ids}"
         );
+    }
+}
+
+fn walk_of_share(dir: &TempDir, options: WalkRules, share: Option<Share>) -> Walk {
+    let walk = WalkRules { share, ..options };
+    let sources = vec![SendSource::Path(dir.path().join("t"))];
+    let filters = Filters::new(&["*.o".to_owned()]).unwrap();
+    Walk::of_share(&TreeRules::default(), walk, filters, sources)
+}
+
+/// Returns the lines of each of `of` shares of the tree `t` in `dir`, and those of all files.
+fn shares_of(dir: &TempDir, options: WalkRules, of: u32) -> (Vec<Vec<String>>, Vec<String>) {
+    let walk = |share| lines(walk_of_share(dir, options.clone(), share));
+    let shares = (1..=of).map(|number| walk(Some(Share::new(number, of).unwrap())));
+    (shares.collect(), walk(None))
+}
+
+#[test]
+fn each_file_is_in_one_share_and_each_directory_in_all_as_incomplete() {
+    let dir = tree();
+    for index in 0..50 {
+        fs::write(dir.path().join(format!("t/d/{index}")), vec![0; index]).unwrap();
+        fs::write(dir.path().join(format!("t/d/{index}.o")), "").unwrap();
+    }
+    let (shares, whole) = shares_of(&dir, RECURSIVE, 4);
+    let is_of_directory = |line: &&String| line.starts_with("d ") || line.starts_with("e ");
+    let directories: Vec<String> = whole
+        .iter()
+        .filter(is_of_directory)
+        .map(|line| {
+            line.clone()
+                + if line.starts_with("e ") {
+                    " incomplete"
+                } else {
+                    ""
+                }
+        })
+        .collect();
+    for share in &shares {
+        assert!(
+            share.iter().filter(is_of_directory).eq(&directories),
+            "{share:?}"
+        );
+        assert!(share.len() > directories.len(), "{share:?}");
+    }
+    let mut files: Vec<&String> = shares
+        .iter()
+        .flatten()
+        .filter(|line| !is_of_directory(line))
+        .collect();
+    files.sort_unstable();
+    let mut expected: Vec<&String> = whole.iter().filter(|line| !is_of_directory(line)).collect();
+    expected.sort_unstable();
+    assert_eq!(files, expected);
+}
+
+#[test]
+fn files_are_counted_one_at_a_step_so_that_a_walk_can_be_stopped() {
+    let dir = tree();
+    for index in 0..50 {
+        fs::write(dir.path().join(format!("t/d/{index}")), "").unwrap();
+    }
+    let walk = walk_of_share(&dir, RECURSIVE, Share::new(1, 2).ok());
+    let counted = walk.take_while(|found| matches!(found, WalkItem::Counted));
+    assert!(counted.count() > 50);
+}
+
+#[test]
+fn each_piece_of_a_large_file_is_in_one_share_and_shares_weigh_the_same() {
+    let dir = tree();
+    let large = File::create(dir.path().join("t/large")).unwrap();
+    large.set_len(2 << 30).unwrap();
+    let options = WalkRules {
+        pieces: true,
+        ..RECURSIVE
+    };
+    let mut all = Vec::new();
+    for number in 1..=8 {
+        let share = Share::new(number, 8).ok();
+        let pieces: Vec<u32> = walk_of_share(&dir, options.clone(), share)
+            .filter_map(|found| match found {
+                WalkItem::Large { name, large } => Some((name, large)),
+                _ => None,
+            })
+            .flat_map(|(name, large)| {
+                assert_eq!(name.to_string(), "t/large");
+                large.pieces().map(|(index, _)| index).collect::<Vec<_>>()
+            })
+            .collect();
+        // 128 pieces, 16 in each.
+        assert!(pieces.len().abs_diff(16) <= 1, "{pieces:?}");
+        all.extend(pieces);
+    }
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..128));
+}
+
+#[test]
+fn all_names_of_a_file_are_in_one_share() {
+    let dir = tree();
+    for index in 0..50 {
+        fs::hard_link(
+            dir.path().join("t/a"),
+            dir.path().join(format!("t/d/{index}")),
+        )
+        .unwrap();
+    }
+    let options = WalkRules {
+        hard_links: true,
+        ..RECURSIVE
+    };
+    let (shares, _) = shares_of(&dir, options, 4);
+    let links = |share: &Vec<String>| share.iter().filter(|line| line.starts_with("h ")).count();
+    let counts: Vec<usize> = shares.iter().map(links).collect();
+    assert_eq!(counts.iter().max(), Some(&50));
+    assert_eq!(counts.iter().sum::<usize>(), 50);
+}
+
+#[test]
+fn a_listing_tells_names_types_and_sizes_apart_and_no_more() {
+    let (dir, twin) = (tree(), tree());
+    let listed = |dir: &TempDir| {
+        let sources = vec![SendSource::Path(contents(&dir.path().join("t")))];
+        let filters = Filters::new(&[]).unwrap();
+        listing(&TreeRules::default(), RECURSIVE, filters, sources)
+    };
+    let first = listed(&dir);
+    assert_eq!((first.files(), first.bytes()), (4, 4));
+    fs::write(twin.path().join("t/d/x"), "y").unwrap();
+    assert_eq!(listed(&twin).digest(), first.digest());
+    for change in [
+        |t: &Path| fs::write(t.join("d/x"), "xx"),
+        |t: &Path| fs::rename(t.join("d/x"), t.join("d/w")),
+        |t: &Path| fs::remove_file(t.join("z")).and_then(|()| fs::write(t.join("z"), "")),
+    ] {
+        let changed = tree();
+        change(&changed.path().join("t")).unwrap();
+        assert_ne!(listed(&changed).digest(), first.digest());
     }
 }

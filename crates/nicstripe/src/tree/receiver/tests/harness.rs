@@ -18,8 +18,8 @@ use nicstripe_proto::{
     frame::MAX_PAYLOAD,
     journal::Timestamp,
     tree::{
-        BatchWriter, Content, Entry, EntryFailure, EntryId, Reason, Record, Special, TreeMessage,
-        TreeRules, Trouble, Verdict, batch::RECORD_HEADER, message::MOST_MESSAGE,
+        BatchWriter, Content, Entry, EntryFailure, EntryId, LargeFile, Reason, Record, Special,
+        TreeMessage, TreeRules, Trouble, Verdict, batch::RECORD_HEADER, message::MOST_MESSAGE,
     },
 };
 
@@ -397,7 +397,16 @@ impl Sending {
 
     pub(super) fn special(&mut self, path: &str) {
         let name = name(path);
-        self.push(&Record::Special(Box::new(Special { name })));
+        self.push(&Record::Special(Box::new(Special { name, large: None })));
+    }
+
+    /// Announces a large file of 1,024 pieces.
+    pub(super) fn large(&mut self, path: &str) {
+        let pieces = (0..1024).collect();
+        let large = LargeFile::new(64 << 30, Timestamp::default(), 0o644, pieces);
+        assert!(large.is_some());
+        let name = name(path);
+        self.push(&Record::Special(Box::new(Special { name, large })));
     }
 
     pub(super) fn abandon(&mut self, id: EntryId) {

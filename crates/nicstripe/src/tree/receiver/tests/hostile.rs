@@ -4,16 +4,17 @@ use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
 use nicstripe_proto::{
     FailCode,
+    message::{TreeSource, WalkRules},
     tree::{
-        Content, ENTRY_FOOTPRINT, Entry, EntryId, Node, NodeKind, Owner, PACKED_MOST, TreeRules,
-        Verdict, Xattr,
+        Content, ENTRY_FOOTPRINT, Entry, EntryId, Node, NodeKind, Owner, PACKED_MOST, Share,
+        TreeRules, Verdict, Xattr,
     },
 };
 
 use super::harness::{
     RawContent, RawName, RootDir, Sending, alone, file, hard_link, name, symlink, with,
 };
-use crate::tree::receiver::ReceiverRequest;
+use crate::tree::receiver::{Promised, ReceiverRequest};
 use crate::tree::{allowance::Receiving, channel::ReceiverInput};
 
 /// Returns tree rules under which the receiver replaces and deletes as much as possible.
@@ -694,5 +695,35 @@ fn names_of_what_is_not_copied_are_kept_within_the_memory_of_their_tree() {
         // Too many special files to remember: nothing counts as surplus.
         assert_eq!(ground.at("surplus").exists(), !is_known);
         fs::write(ground.at("surplus"), "").unwrap();
+    }
+}
+
+#[test]
+fn large_files_are_for_who_asked_for_pieces_and_take_no_memory_without_end() {
+    let ground = RootDir::new();
+    let source = TreeSource {
+        name: None,
+        content: true,
+    };
+    for (pieces, files) in [(false, 3), (true, 3), (true, 20_000)] {
+        let walk = WalkRules {
+            share: Share::new(1, 2).ok(),
+            pieces,
+            ..WalkRules::default()
+        };
+        let mut sending = Sending::start(ReceiverRequest {
+            promised: Some(Promised::new(std::slice::from_ref(&source), &walk)),
+            ..ground.request(TreeRules::default())
+        });
+        (0..files).for_each(|index| sending.large(&format!("{index:0100}")));
+        if files > 3 {
+            sending.flush();
+            let breach = sending.breach();
+            assert!(breach.contains("64 MiB for large files"), "{breach}");
+            continue;
+        }
+        let report = sending.report();
+        let expected = if pieces { (0, 3) } else { (3, 0) };
+        assert_eq!((report.special, report.large.len()), expected);
     }
 }

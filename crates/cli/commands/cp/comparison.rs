@@ -1,0 +1,97 @@
+//! Copies that only compare, for `nicstripe verify`.
+
+use std::ffi::OsString;
+
+use nicstripe::TreeReport;
+
+use super::{
+    arguments::{Cp, OutputArgs},
+    filters::Filters,
+};
+use crate::{
+    connect::arguments::{LinkArgs, SessionArgs},
+    failure::{CommandError, exit::Exit},
+    text::{invocation::Invocation, quantity::Grouped},
+};
+
+/// What is compared.
+#[derive(Debug)]
+pub(crate) struct Compared {
+    /// Sources and, as the last, the target.
+    pub(crate) paths: Vec<OsString>,
+    /// True to name what only the target has.
+    pub(crate) extra: bool,
+    pub(crate) filters: Filters,
+}
+
+impl Cp {
+    /// Returns the dry run of `cp -rc` that names what it would copy.
+    pub(crate) fn comparing(
+        compared: Compared,
+        links: LinkArgs,
+        session: SessionArgs,
+        output: OutputArgs,
+    ) -> Self {
+        let mut cp = Self::of_words(&["cp", "-rcn", "x", "host:"]);
+        cp.tree.delete = compared.extra;
+        cp.tree.filters = compared.filters;
+        Self {
+            paths: compared.paths,
+            links,
+            session,
+            output: OutputArgs {
+                compares: true,
+                ..output
+            },
+            ..cp
+        }
+    }
+}
+
+/// Returns the number of entries of a comparison that are missing, different or extra.
+fn differences(tree: &TreeReport) -> u64 {
+    missing(tree) + tree.deleted
+}
+
+fn missing(tree: &TreeReport) -> u64 {
+    tree.files + tree.directories + tree.symlinks + tree.nodes + tree.hard_links
+}
+
+/// Returns the counts of a comparison in one line.
+pub(super) fn counts(tree: &TreeReport) -> String {
+    let mut parts = vec![format!("{} the same", Grouped(tree.unchanged))];
+    for (count, what) in [
+        (missing(tree), "missing or different"),
+        (tree.deleted, "extra"),
+        (tree.special, "special or partial files skipped"),
+        (tree.failed, "could not be compared"),
+    ] {
+        parts.extend((count > 0).then(|| format!("{} {what}", Grouped(count))));
+    }
+    parts.join("; ")
+}
+
+/// Error of a comparison that found differences.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} {} from SRC", Grouped(*.count), if *.count == 1 { "entry of DST differs" } else { "entries of DST differ" })]
+pub(crate) struct Differs {
+    count: u64,
+}
+
+impl Differs {
+    /// Returns the error if the comparison found any difference.
+    pub(super) fn of(tree: &TreeReport) -> Option<Self> {
+        let count = differences(tree);
+        (count > 0).then_some(Self { count })
+    }
+}
+
+impl CommandError for Differs {
+    fn exit(&self) -> Exit {
+        Exit::Digest
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,181 @@
+//! Files here that go along the chain, cut into items.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    ops::Range,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use nicstripe::{Digest, Name, chain::item_size};
+use tokio::{sync::OnceCell, task::spawn_blocking};
+
+/// Large files, and the items that they are cut into.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) files: Vec<LargeFile>,
+    pub(super) items: Vec<Item>,
+}
+
+/// Large file here.
+#[derive(Debug)]
+pub(super) struct LargeFile {
+    pub(super) path: PathBuf,
+    /// Index of its source.
+    pub(super) source: usize,
+    /// Path components below the source; empty if the source is the file.
+    pub(super) below: Vec<Vec<u8>>,
+    pub(super) size: u64,
+    pub(super) modified: SystemTime,
+    pub(super) mode: u32,
+}
+
+/// Range of a large file that a receiver gets at a time.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) file: usize,
+    pub(super) range: Range<u64>,
+    digest: OnceCell<Digest>,
+}
+
+impl Files {
+    /// Returns the files of the sources of a copy, below directories only if it `is_recursive`.
+    pub(super) fn of(sources: &[PathBuf], is_recursive: bool) -> Self {
+        let mut files = Self::default();
+        for (index, source) in sources.iter().enumerate() {
+            files.add(source, index, &mut Vec::new(), is_recursive);
+        }
+        files
+    }
+
+    /// Adds what is at a path. What cannot be read fails in the copies that follow.
+    fn add(&mut self, path: &Path, source: usize, below: &mut Vec<Vec<u8>>, is_recursive: bool) {
+        let Ok(found) = fs::symlink_metadata(path) else {
+            return;
+        };
+        if found.is_dir() && is_recursive {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            for entry in entries {
+                below.push(entry.file_name().as_bytes().to_vec());
+                self.add(&entry.path(), source, below, is_recursive);
+                below.pop();
+            }
+        }
+        // Holes and other names of a file are kept by the copies that follow.
+        let is_sparse = found.blocks() * 512 < found.len();
+        let is_large = found.is_file() && found.len() >= LEAST;
+        if !is_large || is_sparse || found.nlink() > 1 {
+            return;
+        }
+        let Ok(modified) = found.modified() else {
+            return;
+        };
+        let file = self.files.len();
+        self.files.push(LargeFile {
+            path: path.to_owned(),
+            source,
+            below: below.clone(),
+            size: found.len(),
+            modified,
+            mode: found.mode() & 0o777,
+        });
+        let mut start = 0;
+        while start < found.len() {
+            let len = match found.len() <= ITEM {
+                true => ITEM,
+                false => item_size(ITEM, self.items.len()),
+            };
+            let end = found.len().min(start + len);
+            self.items.push(Item {
+                file,
+                range: start..end,
+                digest: OnceCell::new(),
+            });
+            start = end;
+        }
+    }
+}
+
+impl Item {
+    pub(super) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+impl LargeFile {
+    /// Returns true if the file is one item.
+    pub(super) fn is_one_item(&self) -> bool {
+        self.size <= ITEM
+    }
+
+    /// Returns the name of the file at a target whose sources are at these names; `None` if it has none
+    /// there.
+    pub(super) fn name_at(&self, places: &[Option<Name>]) -> Option<Name> {
+        let place = places.get(self.source)?;
+        let above = place.iter().flat_map(Name::components);
+        let below = self.below.iter().map(Vec::as_slice);
+        Name::new(above.chain(below)).ok()
+    }
+
+    /// Returns an error unless the file is the one that was found.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let found = fs::metadata(&self.path)?;
+        match (found.len(), found.modified()?) == (self.size, self.modified) {
+            true => Ok(()),
+            false => Err(io::Error::other("it has changed")),
+        }
+    }
+
+    /// Returns the digest of an item, which is read once.
+    pub(super) async fn digest(&self, item: &Item) -> io::Result<Digest> {
+        let read = || async {
+            let (path, range) = (self.path.clone(), item.range.clone());
+            let read = spawn_blocking(move || digest_of(&path, range)).await;
+            read.map_err(io::Error::other)?
+        };
+        item.digest.get_or_try_init(read).await.copied()
+    }
+}
+
+fn digest_of(path: &Path, range: Range<u64>) -> io::Result<Digest> {
+    let file = File::open(path)?;
+    let (mut hasher, mut at) = (blake3::Hasher::new(), range.start);
+    let mut block = vec![0; BLOCK];
+    while at < range.end {
+        let len = BLOCK.min((range.end - at) as usize);
+        file.read_exact_at(&mut block[..len], at)?;
+        hasher.update(&block[..len]);
+        at += len as u64;
+    }
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// Returns the name under which a file is put together, beside its own.
+pub(super) fn staging(name: &Name, file: &LargeFile) -> Option<Name> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(name.to_string().as_bytes());
+    hasher.update(&file.size.to_le_bytes());
+    let time = file.modified.duration_since(SystemTime::UNIX_EPOCH);
+    hasher.update(&time.unwrap_or_default().as_nanos().to_le_bytes());
+    let own = format!(".nicstripe-{}.chain", &hasher.finalize().to_hex()[..16]);
+    let mut components: Vec<&[u8]> = name.components().collect();
+    components.pop();
+    components.push(OsStr::new(&own).as_bytes());
+    Name::new(components).ok()
+}
+
+/// Size of the files that go along the chain: of smaller ones, a batch of many is faster than each from
+/// receiver to receiver.
+const LEAST: u64 = 1 << 20;
+
+/// Bytes of an item: short enough that a chain of many machines is soon full.
+const ITEM: u64 = 4 << 20;
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;

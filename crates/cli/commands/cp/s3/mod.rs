@@ -1,0 +1,213 @@
+//! Copies to and from S3 stores.
+//!
+//! - [`put`]: local files, trees and standard input become objects
+//! - [`get`]: objects below a prefix become files; single objects are files of a web server ([`super::web`])
+//! - [`each`]: copies of many files
+//! - [`tally`]: what a copy of several files did
+//!
+//! This module finds out which kind of copy it is.
+
+mod each;
+mod get;
+mod put;
+mod tally;
+
+use std::{path::PathBuf, sync::Arc};
+
+use nicstripe::{Report, routes::RouteKeeper};
+use nicstripe_web::{Account, FetchOptions, S3Place, Store};
+
+use super::{
+    arguments::Cp,
+    closing::Ends,
+    show::Show,
+    web::{WebCopy, error::WebPlanError, options},
+};
+use crate::{
+    connect::location::{Location, is_s3, is_web_url},
+    failure::Failure,
+    output::terminal::Terminal,
+    process::signals::Signals,
+    text::shown,
+};
+
+/// Copy with an S3 store at one end.
+#[derive(Debug)]
+pub(super) struct S3Copy {
+    account: Account,
+    kind: Kind,
+    options: FetchOptions,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Single objects, by their keys.
+    Objects(Box<WebCopy>),
+    /// All objects below these places, into a directory.
+    Trees(Vec<S3Place>, PathBuf),
+    /// Files and directories.
+    Put(Vec<PathBuf>, S3Place),
+    /// Standard input.
+    Pipe(S3Place),
+}
+
+impl S3Copy {
+    /// Returns the copy if one end is an S3 store; `None` for other copies.
+    ///
+    /// # Errors
+    ///
+    /// The places or an option make no such copy.
+    pub(super) fn of(cp: &Cp) -> Result<Option<Self>, Failure> {
+        let sources = cp.sources();
+        let count = sources.iter().filter(|source| is_s3(source)).count();
+        let is_put = is_s3(cp.target());
+        match (count, is_put) {
+            (0, false) => {
+                return match cp.web.first_option_of_store() {
+                    Some(option) => Err(WebPlanError::WithoutStore(option).into()),
+                    None => Ok(None),
+                };
+            }
+            (1.., true) => return Err(WebPlanError::BothStores.into()),
+            (count, false) if count < sources.len() => return Err(WebPlanError::Mixed.into()),
+            _ => {}
+        }
+        let of_web = match is_put || cp.tree.is_recursive() {
+            true => cp.web.first_option(),
+            false => None,
+        };
+        if let Some(option) = refused(cp).or(of_web) {
+            return Err(WebPlanError::WithStore(option).into());
+        }
+        let account = cp.web.account()?;
+        let kind = match is_put {
+            true => put_kind(cp)?,
+            false => get_kind(cp, &account)?,
+        };
+        let mut options = options(cp, &[])?;
+        options.account = Some(account.clone());
+        options.preserve = cp.preserve || cp.tree.archive;
+        Ok(Some(Self {
+            account,
+            kind,
+            options,
+        }))
+    }
+
+    pub(super) async fn run(
+        self,
+        cp: &Cp,
+        keeper: Arc<RouteKeeper>,
+        terminal: &Terminal,
+        show: &mut Show,
+    ) -> Result<(Report, Ends), Failure> {
+        if let Kind::Objects(copy) = self.kind {
+            return copy.run(cp, keeper, terminal, show).await;
+        }
+        let mut signals = Signals::take()?;
+        if terminal.can_redraw() {
+            signals.clear_on_suspend(terminal)?;
+        }
+        let finding = async { Ok(Store::find(self.account.clone(), &self.options).await?) };
+        let store = Arc::new(signals.unless_stopped(finding).await?);
+        let mut end = End {
+            cp,
+            store,
+            options: self.options,
+            show,
+            signals: &mut signals,
+        };
+        match self.kind {
+            Kind::Put(sources, place) => end.put(&sources, &place).await,
+            Kind::Pipe(place) => end.put_pipe(place).await,
+            Kind::Trees(places, target) => end.get_trees(&places, &target).await,
+            Kind::Objects(_) => Err(WebPlanError::BothStores.into()),
+        }
+    }
+}
+
+/// Store at one end of a copy that runs.
+struct End<'a> {
+    cp: &'a Cp,
+    store: Arc<Store>,
+    options: FetchOptions,
+    show: &'a mut Show,
+    signals: &'a mut Signals,
+}
+
+/// Returns the first option that means nothing for a store.
+fn refused(cp: &Cp) -> Option<&'static str> {
+    let tree = &cp.tree;
+    let of_copy = [
+        (cp.verify, "--verify"),
+        (cp.delta, "--delta"),
+        (cp.inplace, "--inplace"),
+        (cp.compress, "-z"),
+        (cp.allow_changing, "--allow-changing"),
+        (cp.session.bwlimit.is_some(), "--bwlimit"),
+        (tree.files_from.is_some(), "--files-from"),
+        (tree.shard.shard.is_some(), "--shard"),
+        (tree.update, "-u"),
+        (tree.checksum, "-c"),
+        (tree.dry_run, "-n"),
+        (tree.owner, "--owner"),
+        (tree.nodes, "-D"),
+        (tree.xattrs, "-X"),
+        (tree.acls, "-A"),
+        (tree.hard_links, "-H"),
+        (tree.one_file_system, "-x"),
+        (
+            !tree.filters.0.is_empty(),
+            "--exclude, --include or --exclude-from",
+        ),
+    ];
+    let first = of_copy
+        .into_iter()
+        .find_map(|(is_given, name)| is_given.then_some(name));
+    first.or_else(|| cp.links.beyond_interfaces())
+}
+
+fn put_kind(cp: &Cp) -> Result<Kind, Failure> {
+    let place = place(cp.target())?;
+    let mut sources = Vec::new();
+    for source in cp.sources() {
+        match Location::parse(source) {
+            Ok(Location::Local(path)) => sources.push(path),
+            Ok(Location::Pipe) if cp.sources().len() == 1 && !place.is_folder() => {
+                return Ok(Kind::Pipe(place));
+            }
+            Ok(Location::Pipe) => return Err(WebPlanError::Folder(place.to_string()).into()),
+            _ if is_web_url(source) => return Err(WebPlanError::Mixed.into()),
+            Ok(Location::Remote(_)) => return Err(WebPlanError::RemoteToStore.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let directory = sources.iter().find(|path| path.is_dir());
+    match directory {
+        Some(path) if !cp.tree.is_recursive() => Err(WebPlanError::Directory(shown(path)).into()),
+        _ => Ok(Kind::Put(sources, place)),
+    }
+}
+
+fn get_kind(cp: &Cp, account: &Account) -> Result<Kind, Failure> {
+    let places = cp.sources().iter().map(|source| place(source));
+    let places = places.collect::<Result<Vec<_>, Failure>>()?;
+    if cp.tree.is_recursive() {
+        return match Location::parse(cp.target())? {
+            Location::Local(target) => Ok(Kind::Trees(places, target)),
+            _ => Err(WebPlanError::WithStore("-r to a pipe or a daemon").into()),
+        };
+    }
+    match places.iter().find(|place| place.is_folder()) {
+        Some(folder) => Err(WebPlanError::Folder(folder.to_string()).into()),
+        None => Ok(Kind::Objects(Box::new(WebCopy::of_objects(
+            cp, account, &places,
+        )?))),
+    }
+}
+
+fn place(argument: &std::ffi::OsStr) -> Result<S3Place, Failure> {
+    let text = argument.to_str();
+    let text = text.ok_or_else(|| WebPlanError::NotUtf8(shown(argument)))?;
+    Ok(text.parse::<S3Place>()?)
+}

@@ -1,0 +1,69 @@
+//! `nicstripe verify`: compares files and trees with their copies.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::cp::{Compared, Cp, Filters, OutputArgs};
+use crate::{
+    connect::{
+        arguments::{LinkArgs, SessionArgs},
+        location::{is_elsewhere, shown_place},
+    },
+    failure::{Failure, Fault, exit::Exit},
+    output::terminal::Terminal,
+};
+
+/// Compare files and trees with their copies, by BLAKE3, and say what is missing or different
+///
+/// Reads all files at both ends and moves no data. SRC and DST are those of `cp -r`. Exit code 0
+/// means that all of SRC is at DST, 40 that something is missing or different.
+#[derive(Debug, Args)]
+#[command(override_usage = "nicstripe verify [OPTIONS] <SRC>... <DST>")]
+pub(crate) struct Verify {
+    /// SRC…: files and directories, local or as HOST:PATH; a trailing slash means the content of the
+    /// directory. DST, the last: where cp would copy them
+    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    paths: Vec<OsString>,
+
+    /// Also name what DST has and SRC lacks, in directories of SRC; also an exit code of 40
+    #[arg(long)]
+    extra: bool,
+
+    #[command(flatten)]
+    filters: Filters,
+
+    #[command(flatten)]
+    links: LinkArgs,
+
+    #[command(flatten)]
+    session: SessionArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl Verify {
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let Self {
+            paths,
+            extra,
+            filters,
+            links,
+            session,
+            output,
+        } = self;
+        if let Some(path) = paths.iter().find(|path| is_elsewhere(path)) {
+            let text = format!("cannot compare {}: {ELSEWHERE}", shown_place(path));
+            return Err(Fault::new(Exit::Usage, text).into());
+        }
+        let compared = Compared {
+            paths,
+            extra,
+            filters,
+        };
+        Cp::comparing(compared, links, session, output).run(terminal)
+    }
+}
+
+const ELSEWHERE: &str = "expected a path here, or HOST:PATH on a machine that runs nicstripe";

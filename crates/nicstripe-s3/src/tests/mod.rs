@@ -1,0 +1,6 @@
+//! Tests of the gateway against a daemon in the test process.
+
+mod listings;
+mod objects;
+mod rig;
+mod uploads;

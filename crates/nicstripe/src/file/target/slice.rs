@@ -1,0 +1,91 @@
+//! Ranges of a file that several transfers write at the same time.
+
+use std::io;
+
+use nicstripe_proto::{FailCode, Grid, Subtree, message::Slice};
+use rustix::{
+    fs::{FileType, Mode, OFlags, fchmod, fstat},
+    process::geteuid,
+};
+
+use super::{Files, Sidecar, Target, TargetRequest, TargetState, open_part, refuse_existing};
+use crate::file::{
+    attributes::{Attributes, SET_ID_BITS},
+    error::FileError,
+    kept,
+    target::Spared,
+};
+
+/// Opens the file of a slice; makes it if it only gets data. Nothing is locked: other slices are written at
+/// the same time.
+pub(super) fn open(
+    mut request: TargetRequest,
+    slice: Slice,
+    grid: Grid,
+) -> Result<(Target, Vec<Subtree>), FileError> {
+    if !grid.is_open() || slice.offset > slice.size || i64::try_from(slice.size).is_err() {
+        let why = "a slice is a stream into a file of known size";
+        return Err(request.error("write")(io::Error::other(why)).with_code(FailCode::Refused));
+    }
+    request.options.replace = true;
+    refuse_existing(&request)?;
+    let gets_attributes = slice.mtime.is_some() || slice.mode.is_some();
+    let flags = match gets_attributes {
+        true => OFlags::empty(),
+        false => OFlags::CREATE,
+    };
+    let part = open_part(&request.dir, &request.name, flags).map_err(request.error("open"))?;
+    let stat = fstat(&part).map_err(|cause| request.error("stat")(cause.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+        let cause = io::Error::other("it is not a regular file with one name");
+        return Err(request.error("write")(cause).with_code(FailCode::NotAFile));
+    }
+    let size = stat.st_size as u64;
+    if size != slice.size && size != 0 {
+        let why = format!("it has {size} bytes, expected {}", slice.size);
+        return Err(request.error("write")(io::Error::other(why)).with_code(FailCode::Refused));
+    }
+    // Who may write the file meanwhile could change what was verified.
+    if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        let cause = io::Error::other("users other than the daemon's may write it");
+        return Err(request.error("write")(cause).with_code(FailCode::NotPermitted));
+    }
+    // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
+    if stat.st_mode & SET_ID_BITS != 0 {
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
+        fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
+    }
+    kept::forget(&part).map_err(request.error("forget the hash of"))?;
+    if size == 0 {
+        part.set_len(slice.size).map_err(request.error("size"))?;
+    }
+    let preserves = slice.mode.is_some() && request.options.preserve;
+    let mask = if preserves { 0 } else { request.mask() };
+    request.attributes = gets_attributes.then(|| Attributes {
+        mode: Some(slice.mode.unwrap_or(0o666) & 0o777 & !mask),
+        mtime: slice.mtime,
+        asks_for_mode: preserves,
+        is_new: true,
+        ..Attributes::default()
+    });
+    // That of a slice is not that of the file.
+    request.sidecar = Sidecar::None;
+    let files = Files {
+        part,
+        _lock: None,
+        part_name: None,
+        journal_name: None,
+        journal: None,
+        state: TargetState::Slice(slice),
+        spared: Spared::default(),
+    };
+    Ok((Target::new(request, files, false), Vec::new()))
+}
+
+/// Returns the position in the file of bytes at `offset` in the slice.
+pub(super) fn position(slice: Slice, offset: u64, len: usize) -> io::Result<u64> {
+    let at = slice.offset.checked_add(offset);
+    let end = at.and_then(|at| at.checked_add(len as u64));
+    at.filter(|_| end.is_some_and(|end| end <= slice.size))
+        .ok_or_else(|| io::Error::other("it ends before the data of the slice"))
+}

@@ -1,0 +1,2 @@
+#![no_main]
+nicstripe_fuzz::target!(nicstripe_s3::fuzz::s3_chunks);
