@@ -22,6 +22,7 @@
 //! | read facts about this or a recorded machine | [`facts`], [`boot_id`], [`file_system`] |
 //! | measure the CPU load | [`CpuMeter`] |
 //! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
+//! | find out whether a program writes to a file | [`ReadLease`] |
 //! | check the thread limit | [`check_threads`] |
 //! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |
 //! | find closed standard streams | [`was_closed_at_start`] |
@@ -45,6 +46,7 @@ pub use crate::{
         cpu::{CpuMeter, CpuReading, CpuSpent},
         descriptors::keep_descriptors,
         file_system::file_system,
+        lease::ReadLease,
         signals::{ignore_file_size_signal, is_signal_ignored},
         streams::was_closed_at_start,
         threads::check_threads,

@@ -1,4 +1,5 @@
-//! Assignment of bytes to links, by rate. Without a clock: callers pass the time.
+//! Assignment of the bytes of a file to links that are asked for them, by rate: connections to a web server,
+//! or daemons that have the same file.
 //!
 //! Links pull **runs** of chunks, each one request. A run takes a link half a second at its rate, so
 //! that requests are rare and little is lost with a link. At the end an idle link fetches chunks of
@@ -6,27 +7,32 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::{
-    BitRate, ChunkId, ChunkRange, ChunkSet, Grid, PathId,
-    stripe::{PathLoad, Striper},
+use crate::{
+    extent::{ChunkId, ChunkRange, ChunkSet},
+    grid::Grid,
+    id::PathId,
+    path::stripe::{PathLoad, Striper},
+    units::BitRate,
 };
 
 /// Division of a file into pieces of one size: chunks, or parts of an upload. Their numbers are those of
 /// chunks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pieces {
-    pub(crate) size: u64,
+pub struct Pieces {
+    /// Bytes of the file.
+    pub size: u64,
     /// Bytes of each piece but the last.
-    pub(crate) each: u64,
+    pub each: u64,
 }
 
 impl Pieces {
-    pub(crate) fn count(self) -> u64 {
+    /// Returns the number of pieces.
+    pub fn count(self) -> u64 {
         self.size.div_ceil(self.each)
     }
 
     /// Returns the bytes of a run of pieces.
-    pub(crate) fn len(self, run: ChunkRange) -> u64 {
+    pub fn len(self, run: ChunkRange) -> u64 {
         let at = |piece: u64| piece.saturating_mul(self.each).min(self.size);
         at(run.first.0.saturating_add(run.count)) - at(run.first.0)
     }
@@ -43,7 +49,7 @@ impl From<Grid> for Pieces {
 
 /// Bytes of a file that are to be moved, and who moves them.
 #[derive(Debug)]
-pub(crate) struct Deal {
+pub struct Deal {
     pieces: Pieces,
     /// Most bytes of a run.
     longest: u64,
@@ -72,7 +78,7 @@ struct Load {
 
 /// Next work of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub enum Turn {
     /// Ask for these chunks.
     Fetch(ChunkRange),
     /// Nothing to do until the state changes, at the latest at this time.
@@ -83,7 +89,7 @@ pub(crate) enum Turn {
 
 impl Deal {
     /// Deals the pieces that are not in `have` to this many links.
-    pub(crate) fn new(pieces: impl Into<Pieces>, have: ChunkSet, links: usize) -> Self {
+    pub fn new(pieces: impl Into<Pieces>, have: ChunkSet, links: usize) -> Self {
         let pieces = pieces.into();
         let all = ChunkRange::new(ChunkId(0), pieces.count());
         let missing = have.gaps(all).collect();
@@ -98,24 +104,24 @@ impl Deal {
     }
 
     /// Deals one piece at a time.
-    pub(crate) fn one_by_one(mut self) -> Self {
+    pub fn one_by_one(mut self) -> Self {
         self.longest = self.pieces.each;
         self
     }
 
     /// Deals no chunk from this one on until there is room for it.
-    pub(crate) fn limit(&mut self, chunk: ChunkId) {
+    pub fn limit(&mut self, chunk: ChunkId) {
         self.limit = chunk;
     }
 
     /// Notes the end of an input of unknown length: no piece from this one on exists.
-    pub(crate) fn end_at(&mut self, piece: ChunkId) {
+    pub fn end_at(&mut self, piece: ChunkId) {
         let rest = self.pieces.count().saturating_sub(piece.0);
         self.striper.acknowledge(ChunkRange::new(piece, rest));
     }
 
     /// Returns the next work of a link.
-    pub(crate) fn next(&mut self, link: usize, now: Instant) -> Turn {
+    pub fn next(&mut self, link: usize, now: Instant) -> Turn {
         if self.is_done() {
             return Turn::Done;
         }
@@ -160,7 +166,7 @@ impl Deal {
     }
 
     /// Notes bytes that arrived over a link.
-    pub(crate) fn heard(&mut self, link: usize, bytes: u64, now: Instant) {
+    pub fn heard(&mut self, link: usize, bytes: u64, now: Instant) {
         let load = &mut self.links[link];
         load.in_flight = load.in_flight.saturating_sub(bytes);
         load.heard = Some(now);
@@ -169,12 +175,12 @@ impl Deal {
     }
 
     /// Returns true if a chunk is still to come over this link.
-    pub(crate) fn wants(&self, link: usize, chunk: ChunkId) -> bool {
+    pub fn wants(&self, link: usize, chunk: ChunkId) -> bool {
         self.striper.is_carried_by(chunk, path(link))
     }
 
     /// Notes that a chunk is stored. Returns false if another link was faster.
-    pub(crate) fn stored(&mut self, link: usize, chunk: ChunkId) -> bool {
+    pub fn stored(&mut self, link: usize, chunk: ChunkId) -> bool {
         let was_first = self.stored.insert(chunk) > 0;
         if was_first {
             self.striper.acknowledge(chunk.into());
@@ -185,7 +191,7 @@ impl Deal {
 
     /// Ends a request. `left` are its chunks that did not arrive, which return to the queue;
     /// `unread` the bytes that it did not bring.
-    pub(crate) fn ended(
+    pub fn ended(
         &mut self,
         link: usize,
         left: ChunkRange,
@@ -207,7 +213,7 @@ impl Deal {
     }
 
     /// Returns true if nothing has arrived over the link for too long, or it has failed.
-    pub(crate) fn is_suspect(&self, link: usize, now: Instant) -> bool {
+    pub fn is_suspect(&self, link: usize, now: Instant) -> bool {
         let load = &self.links[link];
         load.failed
             || load
@@ -216,23 +222,24 @@ impl Deal {
     }
 
     /// Returns true if there are chunks that no link fetches yet.
-    pub(crate) fn has_more(&self) -> bool {
+    pub fn has_more(&self) -> bool {
         self.striper.queued() > 0
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    /// Returns true if every piece is stored.
+    pub fn is_done(&self) -> bool {
         self.striper.is_done()
     }
 
     /// Returns the number of pieces before the first that is not stored.
-    pub(crate) fn complete_until(&self) -> u64 {
+    pub fn complete_until(&self) -> u64 {
         let all = ChunkRange::new(ChunkId(0), self.pieces.count());
         let gap = self.stored.gaps(all).next();
         gap.map_or(self.pieces.count(), |gap| gap.first.0)
     }
 
     /// Returns the number of bytes that are stored.
-    pub(crate) fn bytes_stored(&self) -> u64 {
+    pub fn bytes_stored(&self) -> u64 {
         self.stored
             .ranges()
             .map(|range| self.pieces.len(range))
@@ -240,7 +247,7 @@ impl Deal {
     }
 
     /// Returns the bytes that a link brought first, and its rate now.
-    pub(crate) fn of_link(&self, link: usize, now: Instant) -> (u64, BitRate) {
+    pub fn of_link(&self, link: usize, now: Instant) -> (u64, BitRate) {
         let load = &self.links[link];
         let is_moving = load.requests > 0 && !self.is_suspect(link, now);
         (
@@ -356,7 +363,7 @@ const LONGEST_RUN: u64 = 64 << 20;
 const UNMEASURED: BitRate = BitRate::from_mbit(10);
 
 /// Silence after which others fetch the chunks of a link.
-pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(1000);
+pub const SUSPECT_AFTER: Duration = Duration::from_millis(1000);
 
 /// Least time over which a rate is measured.
 const WINDOW: Duration = Duration::from_millis(200);
@@ -366,7 +373,7 @@ const NEWEST: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {
-    use nicstripe_proto::ChunkSize;
+    use crate::grid::ChunkSize;
 
     use super::*;
 

@@ -14,11 +14,11 @@
 //! | [`path`] | state of a path, its flow control, [`stripe`] and reliable control messages |
 //! | `wire` | [`frame`], control [`message`], metering of [`load`] |
 //! | [`tree`] | records and rules of directory trees |
-//! | `file` | [`etag`], [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`] |
+//! | `file` | [`etag`], [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`], [`outline`] |
 //! | `id`, `failure`, [`units`], [`TokenBucket`] | identities, categories of failures, rates, rate limits |
 //! | [`theory`] | maximum goodput of a link |
 //!
-//! In addition, [`chain`] orders the receivers of a copy to many, [`pairing`] selects the links, [`discovery`], [`bootstrap`] and [`invitation`] find a
+//! In addition, [`chain`] orders the receivers of a copy to many, [`deal`] divides a file among links that are asked for it, [`pairing`] selects the links, [`discovery`], [`bootstrap`] and [`invitation`] find a
 //! peer before a session exists, and [`tunnel`] multiplexes the connections of other programs.
 //!
 //! Data flow: the sending half lets [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
@@ -31,6 +31,7 @@
 
 pub mod bootstrap;
 pub mod chain;
+pub mod deal;
 pub mod discovery;
 mod failure;
 mod file;
@@ -61,6 +62,8 @@ pub use self::{
         hole::{self, HoleMap, Zeros},
         journal::{self, SourceIdentity},
         name::{self, Name, NameError},
+        outline::{self, Outline},
+        statement::Statement,
     },
     id::{LAST_PATH, PathId, Role, SessionId, TransferId},
     path::{PathLoss, PathState, stripe},

@@ -7,7 +7,6 @@
 //! | `links`, `metered` | the interfaces that may lead to a server, and an HTTP client bound to each |
 //! | `answer` | an answer becomes facts: which bytes it has, and of which version of the file |
 //! | `ask` | requests, and the way through redirections |
-//! | `deal` | which link fetches which bytes, by rate; without a clock, a socket or a file |
 //! | `state`, `stream` | a link's requests: bytes arrive, are hashed and written |
 //! | `whole` | one request, for servers without ranges |
 //! | `parts` | a fetch in parts, from the first request to the name of the file |
@@ -34,7 +33,6 @@ mod climb;
 mod clock;
 mod contact;
 mod cookies;
-mod deal;
 mod error;
 mod fetch;
 mod fetched;

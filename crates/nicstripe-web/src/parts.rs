@@ -6,7 +6,7 @@ use nicstripe::{
     CopyOptions, Event, LinkReport, LinkState, Report,
     storage::{ChunkSize, Grid, LocalPart, LocalRequest, Subtree},
 };
-use nicstripe_proto::{ChunkId, ChunkSet, HashTree, hash_tree::ChainingValue};
+use nicstripe_proto::{ChunkId, ChunkSet, HashTree, deal::Deal, hash_tree::ChainingValue};
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,
@@ -22,7 +22,6 @@ use crate::{
     climb::Climb,
     clock::now,
     contact::{Agreed, Answers},
-    deal::Deal,
     error::WebError,
     proof::{Algorithm, Expected, Proof, hex},
     state::{LinkNow, Shared, State, Tell},

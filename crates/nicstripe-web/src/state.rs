@@ -10,7 +10,8 @@ use std::{
 
 use nicstripe::{Event, FileError, LinkName, LinkProgress, LinkState, Progress};
 use nicstripe_proto::{
-    BitRate, ChunkId, ChunkRange, ChunkSet, Grid, HashTree, Subtree, hash_tree::ChainingValue,
+    BitRate, ChunkId, ChunkRange, ChunkSet, Grid, HashTree, Subtree, deal::Deal,
+    hash_tree::ChainingValue,
 };
 use parking_lot::Mutex;
 use reqwest::Url;
@@ -22,7 +23,6 @@ use crate::{
     ask::{Found, Link, other_range},
     climb::Climb,
     clock::now,
-    deal::Deal,
     error::{Breach, LinkError, WebError},
     target::Target,
     url::WebUrl,

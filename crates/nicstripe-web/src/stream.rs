@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use nicstripe_proto::{ChunkId, ChunkRange, Subtree, hash_tree::chunk_value};
+use nicstripe_proto::{ChunkId, ChunkRange, Subtree, deal::Turn, hash_tree::chunk_value};
 use reqwest::{Response, StatusCode, Url};
 use tokio::{
     task::{JoinHandle, spawn_blocking},
@@ -13,7 +13,6 @@ use crate::{
     answer::Answer,
     ask::{Wish, other_range},
     clock::now,
-    deal::Turn,
     error::{Breach, LinkError},
     state::Shared,
 };

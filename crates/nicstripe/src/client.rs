@@ -16,7 +16,9 @@ mod making;
 mod measured;
 mod objects;
 mod reader;
+mod receipts;
 mod reconnects;
+pub(crate) mod replicas;
 mod request;
 mod runtime;
 mod sessions;
@@ -36,6 +38,7 @@ pub use self::{
     listener::Listener,
     objects::{Content, Head, Kind, Stat},
     reader::{ObjectChunk, ObjectReader, OpenOptions},
+    receipts::{Receipt, outline_of},
     transfer::Transfer,
     writer::ObjectWriter,
 };

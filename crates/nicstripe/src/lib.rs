@@ -360,6 +360,24 @@ pub mod chain {
     pub use nicstripe_proto::chain::{Chain, Change, Fault, Feed, Need, Order, item_size};
 }
 
+pub mod receipts {
+    //! Outlines of files, which tell of each MiB whether it is right, and receipts: what a machine states
+    //! about a file that it has received.
+
+    pub use nicstripe_proto::{
+        ChainingValue,
+        outline::{Outline, PIECE, value_of},
+    };
+
+    pub use crate::client::{Receipt, outline_of};
+}
+
+pub mod replicas {
+    //! One file from several daemons that have it.
+
+    pub use crate::client::replicas::{Drawn, LeftReplica, Replica, draw};
+}
+
 pub mod routes {
     //! Administration of the host routes and MTU changes that nicstripe has made.
 

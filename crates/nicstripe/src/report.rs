@@ -62,6 +62,47 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds the report of a further file, or of a further part of one. What belongs to one file is lost: its
+    /// digest and its tag.
+    ///
+    /// ```
+    /// let mut all = nicstripe::Report::default();
+    /// for _ in 0..2 {
+    ///     let mut part = nicstripe::Report::default();
+    ///     part.size = 5;
+    ///     all.add(part);
+    /// }
+    /// assert_eq!(all.size, 10);
+    /// ```
+    pub fn add(&mut self, part: Self) {
+        if self.links.is_empty() && self.size == 0 {
+            *self = part;
+            return;
+        }
+        self.size += part.size;
+        self.wire_bytes += part.wire_bytes;
+        self.resumed_bytes += part.resumed_bytes;
+        self.resent_bytes += part.resent_bytes;
+        self.failovers += part.failovers;
+        self.elapsed += part.elapsed;
+        self.moving += part.moving;
+        (self.digest, self.etag) = (None, None);
+        for link in part.links {
+            match self.links.iter_mut().find(|other| other.link == link.link) {
+                Some(other) => {
+                    other.bytes += link.bytes;
+                    other.wire_bytes += link.wire_bytes;
+                    other.failures += link.failures;
+                    other.state = link.state;
+                }
+                None => self.links.push(link),
+            }
+        }
+        for link in &mut self.links {
+            link.goodput = BitRate::from_bytes_over(link.bytes, self.elapsed);
+        }
+    }
+
     /// Returns the goodput of this attempt: bits of the file without resumed data, per second of
     /// `elapsed`.
     ///

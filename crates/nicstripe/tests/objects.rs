@@ -707,12 +707,15 @@ async fn slices_of_a_file_are_written_at_once_and_none_beyond_it() {
 
     let beyond = write_slice(&client, slice(bytes.len() - 1), b"ab").await;
     assert!(beyond.is_err());
-    let other = Slice {
-        size: size + 1,
-        ..slice(0)
-    };
-    let other = write_slice(&client, other, b"a").await;
-    assert_eq!(code(other), Some(FailCode::Refused));
+    for size in [size - 1, size + 1] {
+        let other = Slice {
+            offset: size,
+            size,
+            ..last
+        };
+        let other = write_slice(&client, other, b"").await;
+        assert_eq!(code(other), Some(FailCode::Refused));
+    }
     let link = served.path("f");
     let shared = std::os::unix::fs::PermissionsExt::from_mode(0o660);
     std::fs::set_permissions(&link, shared).unwrap();
@@ -723,6 +726,28 @@ async fn slices_of_a_file_are_written_at_once_and_none_beyond_it() {
     assert!(write_slice(&client, slice(0), b"a").await.is_err());
     assert!(std::fs::read(served.path("real")).unwrap() == bytes);
     no_leftovers(&served).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_grows_with_its_slices_in_any_order() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(40 * 1000);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in (0..40).rev() {
+        let (client, at) = (client.clone(), number * 1000);
+        let part = bytes[at..at + 1000].to_vec();
+        let slice = Slice {
+            offset: at as u64,
+            size: at as u64 + 1000,
+            ..Slice::default()
+        };
+        tasks.spawn(async move { write_slice(&client, slice, &part).await });
+    }
+    while let Some(written) = tasks.join_next().await {
+        written.unwrap().unwrap();
+    }
+    assert!(within(client.read(&name("f"), None)).await.unwrap() == bytes);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -106,7 +106,7 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
 
 /// Returns the chaining value of the chunk at `offset`. The value is the digest if the chunk is the
 /// whole file.
-fn value_at(offset: u64, bytes: &[u8], is_whole: bool) -> ChainingValue {
+pub(super) fn value_at(offset: u64, bytes: &[u8], is_whole: bool) -> ChainingValue {
     ChainingValue(match is_whole {
         true => blake3::hash(bytes).into(),
         false => Hasher::new()

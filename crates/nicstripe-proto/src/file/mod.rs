@@ -8,3 +8,5 @@ pub mod hash_tree;
 pub mod hole;
 pub mod journal;
 pub mod name;
+pub mod outline;
+pub(crate) mod statement;

@@ -299,6 +299,7 @@ impl Tape<'_> {
             8 => AskKind::Hash {
                 name: name(),
                 offset: self.number(),
+                words: self.is().then_some(Digest::NONE),
             },
             _ => AskKind::Facts {
                 offset: self.number() as u32,
@@ -335,10 +336,12 @@ impl Tape<'_> {
             2 => AnswerKind::Done,
             8 => AnswerKind::Hashed {
                 upto: self.number(),
-                file: self.is().then_some(HashedFile {
+                file: self.is().then_some(Box::new(HashedFile {
                     stat,
                     digest: Digest([1; 32]),
-                }),
+                    signed: None,
+                })),
+                values: vec![ChainingValue([1; 32]); self.below(3) as usize],
             },
             4 => AnswerKind::Copied {
                 upto: self.number(),

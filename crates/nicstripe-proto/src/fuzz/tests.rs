@@ -696,16 +696,22 @@ fn every_message() -> Vec<(&'static str, Message)> {
             ask(AskKind::Hash {
                 name: name("a/b"),
                 offset: 1 << 30,
+                words: Some(Digest([4; 32])),
             }),
         ),
         (
             "answer-hashed",
             answer(AnswerKind::Hashed {
                 upto: 1 << 30,
-                file: Some(HashedFile {
+                file: Some(Box::new(HashedFile {
                     stat,
                     digest: Digest([3; 32]),
-                }),
+                    signed: Some(Signed {
+                        at: Timestamp::default(),
+                        signature: [5; 64],
+                    }),
+                })),
+                values: vec![ChainingValue([6; 32]); 2],
             }),
         ),
         (

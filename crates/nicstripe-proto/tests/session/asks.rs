@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 
 use nicstripe_proto::{
-    Digest, Event, FailCode, Message, Name, Offer, PathError, Role, SourceIdentity, TransferId,
+    ChainingValue, Digest, Event, FailCode, Message, Name, Offer, PathError, Role, SourceIdentity,
+    TransferId,
     journal::Timestamp,
     message::{
-        Answer, AnswerKind, Ask, AskKind, Fetch, MOST_ADMITTED, MOST_ASKS, MOST_ENTRIES,
-        MOST_FEED_ADDRESSES, MOST_FETCHED, MOST_REASON, NotRemoved, ObjectEntry, ObjectKind,
-        ObjectStat, OfferKind, Put, PutOptions,
+        Answer, AnswerKind, Ask, AskKind, Fetch, HashedFile, MOST_ADMITTED, MOST_ASKS,
+        MOST_ENTRIES, MOST_FEED_ADDRESSES, MOST_FETCHED, MOST_REASON, MOST_VALUES, NotRemoved,
+        ObjectEntry, ObjectKind, ObjectStat, OfferKind, Put, PutOptions,
     },
 };
 
@@ -143,15 +144,20 @@ fn concat(offset: Option<u64>) -> AskKind {
     }
 }
 
-fn hash(offset: u64) -> AskKind {
+fn hash(offset: u64, words: Option<Digest>) -> AskKind {
     AskKind::Hash {
         name: name("a"),
         offset,
+        words,
     }
 }
 
-fn hashed(upto: u64) -> AnswerKind {
-    AnswerKind::Hashed { upto, file: None }
+fn hashed(upto: u64, values: usize) -> AnswerKind {
+    AnswerKind::Hashed {
+        upto,
+        file: None,
+        values: vec![ChainingValue([1; 32]); values],
+    }
 }
 
 fn fetch(offset: u64, addresses: usize, len: u64) -> AskKind {
@@ -297,7 +303,8 @@ fn answers_about_many_objects_reach_whoever_asked() {
                 copy: Some(stat(5)),
             },
         ),
-        (hash(5), hashed(6)),
+        (hash(5, None), hashed(6, 0)),
+        (hash(5, Some(Digest::NONE)), hashed(6, MOST_VALUES)),
         (fetch(5, 1, 9), copied(6)),
         (AskKind::FetchKey, AnswerKind::Key { key: [1; 32] }),
         (admit(1), AnswerKind::Done),
@@ -333,6 +340,21 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
     );
     let wrong = [
         (fetch(5, 1, 9), copied(5)),
+        (hash(5, None), hashed(5, 0)),
+        (hash(5, None), hashed(6, 1)),
+        (hash(5, Some(Digest::NONE)), hashed(6, MOST_VALUES + 1)),
+        (
+            hash(5, Some(Digest::NONE)),
+            AnswerKind::Hashed {
+                upto: 6,
+                file: Some(Box::new(HashedFile {
+                    stat: self::stat(6),
+                    digest: Digest::NONE,
+                    signed: None,
+                })),
+                values: Vec::new(),
+            },
+        ),
         (fetch(5, 1, 9), copied(10)),
         (AskKind::FetchKey, AnswerKind::Done),
         (list(None, 9), AnswerKind::Done),

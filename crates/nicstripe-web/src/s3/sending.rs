@@ -13,7 +13,10 @@ use std::{
 
 use hyper::body::{Body, Frame, SizeHint};
 use nicstripe::{Event, LinkName, LinkProgress, LinkReport, LinkState, Progress, Report};
-use nicstripe_proto::{BitRate, ChunkId, ChunkRange, ChunkSet};
+use nicstripe_proto::{
+    BitRate, ChunkId, ChunkRange, ChunkSet,
+    deal::{Deal, Pieces, SUSPECT_AFTER, Turn},
+};
 use parking_lot::Mutex;
 use reqwest::Method;
 use tokio::{
@@ -33,7 +36,6 @@ use super::{
 use crate::{
     blocking::blocking,
     clock::now,
-    deal::{Deal, Pieces, SUSPECT_AFTER, Turn},
     error::{LinkError, WebError},
     state::Tell,
     url::WebUrl,

@@ -15,11 +15,11 @@ use nicstripe::{
     Digest, FileError,
     storage::{ChunkSize, Grid, Subtree},
 };
-use nicstripe_proto::{ChunkId, HashTree, hash_tree::chunk_value};
+use nicstripe_proto::{ChunkId, HashTree, deal::Pieces, hash_tree::chunk_value};
 use parking_lot::Mutex;
 use tokio_util::{bytes::Bytes, sync::CancellationToken};
 
-use crate::{deal::Pieces, error::WebError};
+use crate::error::WebError;
 
 /// Open file with what it was when it was opened.
 #[derive(Debug)]

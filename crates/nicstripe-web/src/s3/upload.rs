@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe::{Digest, Event, LinkName, LinkReport, LinkState, Report};
-use nicstripe_proto::{BitRate, ChunkId};
+use nicstripe_proto::{BitRate, ChunkId, deal::Pieces};
 use parking_lot::Mutex;
 use reqwest::Method;
 use tokio::io::AsyncRead;
@@ -28,7 +28,6 @@ use super::{
 use crate::{
     blocking::blocking,
     clock::now,
-    deal::Pieces,
     error::WebError,
     proof::{Algorithm, Proof},
     state::Tell,

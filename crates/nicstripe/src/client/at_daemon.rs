@@ -7,9 +7,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name, ObjectAttributes,
-    message::{
-        AnswerKind, AskKind, Feature, HashedFile, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind,
-    },
+    message::{AnswerKind, AskKind, Feature, MOST_REMOVED, MOST_REMOVED_BYTES, ObjectKind},
 };
 
 use super::{handle::Client, reconnects::Reconnects};
@@ -215,7 +213,7 @@ impl Client {
     /// Repeats work at the daemon when its session is lost, as long as the client has patience. `moved`
     /// is the number of bytes that any attempt came to. Files of one name `to` are made one after the
     /// other.
-    async fn in_parts<T, F: Future<Output = Result<T, Error>>>(
+    pub(super) async fn in_parts<T, F: Future<Output = Result<T, Error>>>(
         &self,
         to: Option<&Name>,
         moved: &AtomicU64,
@@ -268,42 +266,12 @@ impl Client {
     /// ([`Error::Unsupported`]).
     pub async fn verify(&self, name: &Name) -> Result<Stat, Error> {
         let moved = AtomicU64::new(0);
-        self.in_parts(None, &moved, || self.verify_once(name, &moved))
-            .await
-    }
-
-    /// Reads a file in one session, part by part. `moved` is how far any attempt came.
-    async fn verify_once(&self, name: &Name, moved: &AtomicU64) -> Result<Stat, Error> {
-        let session = self.session_with(Feature::Objects).await?;
-        let mut offset = 0;
-        let HashedFile { stat, digest } = loop {
-            let part = AskKind::Hash {
-                name: name.clone(),
-                offset,
-            };
-            match self.ask_on(&session, part).await? {
-                AnswerKind::Hashed {
-                    file: Some(file), ..
-                } => break file,
-                AnswerKind::Hashed { upto, .. } => {
-                    moved.fetch_max(upto, Ordering::Relaxed);
-                    offset = upto;
-                }
-                _ => return Err(self.nonsense()),
-            }
-        };
-        match stat.digest {
-            Some(kept) if kept != digest => Err(Error::Damaged {
-                host: self.host().to_owned(),
-                name: name.clone(),
-                found: digest,
-                kept,
-            }),
-            _ => Ok(Stat {
-                digest: Some(digest),
-                ..Stat::of_wire(stat)
-            }),
-        }
+        let once = || self.hash_once(name, None, &moved);
+        let (file, _) = self.in_parts(None, &moved, once).await?;
+        Ok(Stat {
+            digest: Some(file.digest),
+            ..Stat::of_wire(file.stat)
+        })
     }
 
     /// Removes files, symbolic links and empty directories in this order, durably. Returns those that

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     daemon::{
         DaemonBuilder,
-        fetches::{Awaited, Feed, FeedFile, Feeder, Fetcher, Next},
+        fetcher::{Awaited, Feed, FeedFile, Feeder, Fetcher, Next},
     },
     file::{FileError, options::CopyOptions, timestamp_of},
     links::route_keeper::RouteKeeper,

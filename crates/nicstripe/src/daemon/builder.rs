@@ -15,7 +15,7 @@ use super::{
     benches::{BenchLimits, Benches},
     connections::Connections,
     executor::Executor,
-    fetches::Fetcher,
+    fetcher::Fetcher,
     gate::Gate,
     inbox::Inbox,
     limits::{self, Limits, descriptors},
@@ -469,6 +469,7 @@ impl DaemonBuilder {
         });
         let limits = self.limits.usable().within(self.descriptors);
         let shared = Shared {
+            identity: identity.clone(),
             tls: ServerTls::with_list(&identity, accepts, has_list),
             trusted: self.trusted,
             roots,

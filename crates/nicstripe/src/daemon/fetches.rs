@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fmt, io,
     net::IpAddr,
-    pin::Pin,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -17,54 +16,19 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::{
-    files::io_threads_gone, objects::Objects, served_peer::ServedPeer, unfinished::Unfinished,
+    fetcher::{Feed, FeedFile, Feeder, Fetcher},
+    files::io_threads_gone,
+    objects::Objects,
+    served_peer::ServedPeer,
+    unfinished::Unfinished,
 };
 use crate::{
-    file::{ChunkBuffer, FileError, Lease, OF_TARGET},
-    links::route_keeper::RouteKeeper,
+    file::{FileError, Lease, OF_TARGET},
     report::error::Error,
     storage::Target,
     text::logged::logged_error,
     trust::{Identity, PublicKey},
 };
-
-/// Connects to other daemons, for the peers of this one.
-pub(crate) trait Fetcher: fmt::Debug + Send + Sync {
-    /// Connects to a daemon with this key, at one of the addresses.
-    fn connect(
-        &self,
-        feeder: Feeder,
-        identity: Identity,
-        routes: Option<Arc<RouteKeeper>>,
-    ) -> Awaited<Arc<dyn Feed>>;
-}
-
-/// Session with another daemon, from which files are fetched.
-pub(crate) trait Feed: fmt::Debug + Send + Sync {
-    /// Opens a range of a file, which may change elsewhere meanwhile.
-    fn open(&self, name: Name, range: GetRange) -> Box<dyn FeedFile>;
-}
-
-/// Range of a file of another daemon.
-pub(crate) trait FeedFile: Send {
-    /// Returns the next bytes; `None` after the last.
-    fn next(&mut self) -> Next<'_>;
-}
-
-/// Future of the next bytes of a file.
-pub(crate) type Next<'a> =
-    Pin<Box<dyn Future<Output = Result<Option<ChunkBuffer>, Error>> + Send + 'a>>;
-
-/// Future of something from another daemon.
-pub(crate) type Awaited<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
-
-/// Daemon from which files are fetched.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Feeder {
-    pub(crate) key: PublicKey,
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) port: u16,
-}
 
 /// What a peer has this daemon fetch in one session.
 #[derive(Debug)]

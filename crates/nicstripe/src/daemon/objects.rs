@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ETag, FailCode, Name, ObjectAttributes,
+    Digest, ETag, FailCode, Name, ObjectAttributes,
     journal::Timestamp,
     message::{
         AnswerKind, MOST_ANSWER, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, are_listed,
@@ -199,18 +199,22 @@ impl Objects {
     }
 
     /// Reads the next part of a file, from `offset` on, for its digest.
-    pub(super) fn hash(&self, name: &Name, offset: u64) -> Result<AnswerKind, FileError> {
+    pub(super) fn hash(
+        &self,
+        asked: (&Name, Option<Digest>),
+        offset: u64,
+    ) -> Result<AnswerKind, FileError> {
         let peer = self.permitted()?;
         let hash = match offset {
             0 => {
-                let hash = Hash::begin(peer, name)?;
+                let hash = Hash::begin(peer, asked)?;
                 // A call that was given up may have read a file that the name had before.
                 self.hashes.lock().end(|other| !other.agrees_with(&hash));
                 hash
             }
-            _ => self.hashes.lock().take_hash(name, offset)?,
+            _ => self.hashes.lock().take_hash(asked, offset)?,
         };
-        let (answer, rest) = hash.go_on()?;
+        let (answer, rest) = hash.go_on(peer)?;
         if let Some(rest) = rest {
             self.hashes.lock().keep(rest);
         }

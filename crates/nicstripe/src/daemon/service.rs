@@ -187,7 +187,11 @@ impl Serve for Service {
                 let part = part.as_ref().map(|part| (part, *from));
                 objects.concat(request, *offset, part)
             }
-            AskKind::Hash { name, offset } => objects.hash(name, *offset),
+            AskKind::Hash {
+                name,
+                offset,
+                words,
+            } => objects.hash((name, *words), *offset),
             AskKind::Walk {
                 dir,
                 after,

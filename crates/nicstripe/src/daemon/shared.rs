@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    benches::Benches, connections::Connections, executor::Executor, fetches::Fetcher, gate::Gate,
+    benches::Benches, connections::Connections, executor::Executor, fetcher::Fetcher, gate::Gate,
     inbox::Inbox, limits::Limits, refusals::Refusals, rights::Rights, roots::Roots, seen::Seen,
     trusted::Trusted,
 };
@@ -19,7 +19,7 @@ use crate::{
     },
     report::metrics::Meters,
     session::{ChunkShares, Command, SessionHandle},
-    trust::{self, PublicKey},
+    trust::{self, Identity, PublicKey},
     tunnel::Resolver,
     wire::tls::ServerTls,
 };
@@ -28,6 +28,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) tls: ServerTls,
+    /// Key pair that also signs receipts.
+    pub(super) identity: Identity,
     pub(super) trusted: Trusted,
     pub(super) roots: Arc<Roots>,
     pub(super) access: trust::Access,

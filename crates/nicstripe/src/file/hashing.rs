@@ -2,7 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use nicstripe_proto::Digest;
+use nicstripe_proto::{
+    ChainingValue, ChunkId, Digest, HashTree, Subtree,
+    outline::{PIECE, grid_of, value_of},
+};
 
 use super::pool::TURN;
 
@@ -10,7 +13,9 @@ use super::pool::TURN;
 /// does not occupy a thread.
 #[derive(Debug)]
 pub(crate) struct Hashing {
-    hasher: blake3::Hasher,
+    tree: HashTree,
+    /// Values of the pieces that the latest turn has hashed.
+    values: Vec<ChainingValue>,
     offset: u64,
     size: u64,
 }
@@ -19,7 +24,8 @@ impl Hashing {
     /// Begins the digest of the first `size` bytes.
     pub(crate) fn of(size: u64) -> Self {
         Self {
-            hasher: blake3::Hasher::new(),
+            tree: HashTree::new(grid_of(size)),
+            values: Vec::new(),
             offset: 0,
             size,
         }
@@ -30,34 +36,44 @@ impl Hashing {
         self.offset
     }
 
+    /// Takes the values of the pieces that the latest turn has hashed.
+    pub(crate) fn take_values(&mut self) -> Vec<ChainingValue> {
+        std::mem::take(&mut self.values)
+    }
+
     /// Hashes the next [`TURN`] bytes, which `read` reads at an offset. Returns the digest at the
     /// end.
     pub(crate) fn turn<E>(
         &mut self,
         read: impl Fn(&mut [u8], u64) -> Result<(), E>,
     ) -> Result<ControlFlow<Digest>, E> {
+        self.values.clear();
         let end = self.size.min(self.offset.saturating_add(TURN));
-        let mut buffer = vec![0; READ_LEN.min(end - self.offset) as usize];
+        let mut buffer = vec![0; PIECE.min(end - self.offset) as usize];
         while self.offset < end {
-            let len = READ_LEN.min(end - self.offset);
+            let (index, len) = (self.offset / PIECE, PIECE.min(end - self.offset));
             let bytes = &mut buffer[..len as usize];
             read(bytes, self.offset)?;
-            self.hasher.update(bytes);
+            let value = value_of(self.size, index, bytes);
+            // Each piece is hashed once.
+            let _ = self.tree.insert(Subtree::of_chunk(ChunkId(index), value));
+            self.values.push(value);
             self.offset += len;
         }
-        Ok(if end == self.size {
-            ControlFlow::Break(Digest(*self.hasher.finalize().as_bytes()))
-        } else {
-            ControlFlow::Continue(())
+        Ok(match self.tree.root() {
+            Some(digest) => ControlFlow::Break(digest),
+            None => ControlFlow::Continue(()),
         })
     }
 }
 
-/// Size of a read in bytes.
-const READ_LEN: u64 = 256 * 1024;
+// A turn ends with a piece.
+const _: () = assert!(TURN.is_multiple_of(PIECE));
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_proto::Outline;
+
     use super::*;
 
     #[test]
@@ -65,16 +81,21 @@ mod tests {
         for (size, expected) in [(0, 1), (1, 1), (TURN, 1), (TURN + 1, 2), (2 * TURN, 2)] {
             let (mut hashing, mut turns) = (Hashing::of(size), 1);
             let fill = |bytes: &mut [u8], offset: u64| {
-                bytes.fill((offset >> 18) as u8);
+                bytes.fill((offset >> 20) as u8);
                 Ok::<_, ()>(())
             };
+            let mut values = Vec::new();
             let digest = loop {
-                match hashing.turn(fill).unwrap() {
+                let turn = hashing.turn(fill).unwrap();
+                values.extend(hashing.take_values());
+                match turn {
                     ControlFlow::Continue(()) => turns += 1,
                     ControlFlow::Break(digest) => break digest,
                 }
             };
-            let bytes: Vec<u8> = (0..size).map(|offset| (offset >> 18) as u8).collect();
+            let outline = Outline::new(size, values).unwrap();
+            assert_eq!(outline.digest(), digest);
+            let bytes: Vec<u8> = (0..size).map(|offset| (offset >> 20) as u8).collect();
             assert_eq!(digest, Digest(*blake3::hash(&bytes).as_bytes()));
             assert_eq!(turns, expected, "{size}");
         }

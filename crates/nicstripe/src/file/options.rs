@@ -66,7 +66,8 @@ pub struct CopyOptions {
 pub struct Slice {
     /// First byte of the range, which ends where the data does.
     pub offset: u64,
-    /// Size of the whole file in bytes.
+    /// Size of the whole file in bytes: a shorter file is made as long. With a time or a mode, the file must
+    /// have this size.
     pub size: u64,
     /// Modification time that the file gets with this range; `None` leaves it. With a time or a mode, the
     /// file must exist.

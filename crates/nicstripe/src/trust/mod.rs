@@ -20,6 +20,7 @@ mod peers;
 mod private_group;
 pub(crate) mod random;
 mod sightings;
+mod signature;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;
@@ -37,3 +38,4 @@ pub use peer::{Access, Peer, PeerName, PeerOptions};
 pub use peers::{Added, LineProblem, Peers, PeersError};
 pub(crate) use sightings::PAUSE;
 pub use sightings::{Sighting, Sightings};
+pub(crate) use signature::{is_by, sign};

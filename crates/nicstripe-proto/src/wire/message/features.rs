@@ -33,11 +33,13 @@ pub enum Feature {
     Shares = 10,
     /// Files that are fetched from another daemon.
     Fetches = 11,
+    /// Outlines of files, and signed statements about them.
+    Receipts = 12,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
@@ -49,6 +51,7 @@ impl Feature {
         Self::Compression,
         Self::Shares,
         Self::Fetches,
+        Self::Receipts,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
@@ -74,6 +77,7 @@ impl fmt::Display for Feature {
             Self::Compression => "compressed chunks",
             Self::Shares => "shares of trees",
             Self::Fetches => "files from other daemons",
+            Self::Receipts => "receipts",
         })
     }
 }
@@ -133,9 +137,9 @@ mod tests {
         let all: Features = Feature::ALL.into_iter().collect();
         assert_eq!(
             minicbor::to_vec(all).unwrap(),
-            [0x8b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+            [0x8c, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
         );
-        assert_eq!(of(&[0x8b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]), all);
+        assert_eq!(of(&[0x8c, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

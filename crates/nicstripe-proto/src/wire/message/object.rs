@@ -9,7 +9,7 @@ use crate::{
     file::{
         attributes::ObjectAttributes,
         etag::ETag,
-        hash_tree::Digest,
+        hash_tree::{ChainingValue, Digest},
         journal::Timestamp,
         name::{MAX_COMPONENT, Name},
     },
@@ -161,6 +161,10 @@ pub enum AskKind {
         /// Number of bytes that earlier answers say are read; 0 to begin.
         #[n(1)]
         offset: u64,
+        /// Digest of what the client adds to a [`Statement`](crate::Statement), to have the
+        /// [outline](crate::outline) and the daemon's signature as well; `None` for only the digest.
+        #[n(2)]
+        words: Option<Digest>,
     },
     /// Appends a file to one that is being put together at the daemon, in parts of about a second, or
     /// gives that its name. The answer is [`AnswerKind::Copied`], with the metadata of the file that is
@@ -303,7 +307,10 @@ pub enum AnswerKind {
         /// Metadata of the file, with the digest that is kept of it, and the digest of what was read;
         /// `None` before the end.
         #[n(1)]
-        file: Option<HashedFile>,
+        file: Option<Box<HashedFile>>,
+        /// Values of the pieces that this part has read, at most [`MOST_VALUES`]; empty unless asked for.
+        #[cbor(n(2), default, skip_if = "has_none")]
+        values: Vec<ChainingValue>,
     },
     /// Names are removed, except for some.
     #[n(7)]
@@ -331,6 +338,21 @@ pub struct HashedFile {
     /// Digest of the content that was read.
     #[n(1)]
     pub digest: Digest,
+    /// Signature of a [`Statement`](crate::Statement) about it; `None` unless asked for.
+    #[n(2)]
+    pub signed: Option<Signed>,
+}
+
+/// Signature of a [`Statement`](crate::Statement).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Signed {
+    /// Time in the statement.
+    #[n(0)]
+    pub at: Timestamp,
+    /// Ed25519 signature by the daemon's key.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub signature: [u8; 64],
 }
 
 /// Name that a [`AskKind::RemoveMany`] could not remove.
@@ -431,6 +453,9 @@ pub const MOST_ASKS: usize = 64;
 /// with a margin.
 pub const MOST_ANSWER: usize = 60 * 1024;
 
+/// Maximum number of values in an answer: 34 bytes each.
+pub const MOST_VALUES: usize = 1024;
+
 impl ObjectEntry {
     /// Returns an upper bound of the entry's CBOR length in bytes.
     pub fn weight(&self) -> usize {
@@ -489,8 +514,13 @@ impl AskKind {
             (Self::Concat { offset, .. }, AnswerKind::Copied { upto, copy }) => {
                 *upto > offset.unwrap_or(0) || copy.is_some()
             }
-            (Self::Hash { offset, .. }, AnswerKind::Hashed { upto, file }) => {
-                upto > offset || file.is_some()
+            (Self::Hash { offset, words, .. }, AnswerKind::Hashed { upto, file, values }) => {
+                let is_asked = words.is_some();
+                (upto > offset || file.is_some())
+                    && values.len() <= if is_asked { MOST_VALUES } else { 0 }
+                    && file
+                        .as_ref()
+                        .is_none_or(|file| file.signed.is_some() == is_asked)
             }
             (Self::Walk { after, most, .. }, AnswerKind::Walked { entries, more }) => {
                 are_walked(entries, after.as_deref())
@@ -511,6 +541,11 @@ impl AskKind {
 /// Returns true if a flag of a variant, which minicbor passes by two references, need not be sent.
 fn is_unset(flag: &&bool) -> bool {
     !**flag
+}
+
+/// Returns true if a list, which minicbor passes by two references, need not be sent.
+fn has_none(values: &&Vec<ChainingValue>) -> bool {
+    values.is_empty()
 }
 
 /// Returns the key by which an entry of a walk is sorted: its name, and a `/` behind the name of a

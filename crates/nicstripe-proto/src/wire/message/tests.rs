@@ -831,18 +831,59 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
     let hash = AskKind::Hash {
         name: name("a"),
         offset: 300,
+        words: None,
     };
     pinned(ask(hash), "82 11 81 a2 0005 01 82 09 a2 00814161 0119012c");
+    let hash = AskKind::Hash {
+        name: name("a"),
+        offset: 300,
+        words: Some(Digest([0xdd; 32])),
+    };
+    let words = format!("025820{}", "dd".repeat(32));
+    pinned(
+        ask(hash),
+        &format!("82 11 81 a2 0005 01 82 09 a3 00814161 0119012c {words}"),
+    );
     let digest = Digest([0xee; 32]);
     let hashed = AnswerKind::Hashed {
         upto: 300,
-        file: Some(HashedFile { stat, digest }),
+        file: Some(Box::new(HashedFile {
+            stat,
+            digest,
+            signed: None,
+        })),
+        values: Vec::new(),
     };
     pinned(
         answer(hashed),
         &format!(
             "82 12 81 a2 0005 01 82 08 a2 0019012c 01 a2 00 a3 0001 0119012c 02822002 01 5820{}",
             "ee".repeat(32)
+        ),
+    );
+    let hashed = AnswerKind::Hashed {
+        upto: 300,
+        file: Some(Box::new(HashedFile {
+            stat,
+            digest,
+            signed: Some(Signed {
+                at: Timestamp {
+                    seconds: 7,
+                    nanoseconds: 8,
+                },
+                signature: [0xcc; 64],
+            }),
+        })),
+        values: vec![ChainingValue([0xbb; 32])],
+    };
+    pinned(
+        answer(hashed),
+        &format!(
+            "82 12 81 a2 0005 01 82 08 a3 0019012c 01 a3 00 a3 0001 0119012c 02822002 01 5820{} \
+             02 a2 00820708 015840{} 02815820{}",
+            "ee".repeat(32),
+            "cc".repeat(64),
+            "bb".repeat(32)
         ),
     );
     let list = AskKind::List {

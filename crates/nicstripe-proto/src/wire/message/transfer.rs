@@ -118,7 +118,7 @@ pub struct Slice {
     /// First byte of the range.
     #[n(0)]
     pub offset: u64,
-    /// Size of the whole file in bytes.
+    /// Size in bytes that the whole file has at least, and exactly if it gets a time or a mode.
     #[n(1)]
     pub size: u64,
     /// Modification time that the file gets, which must exist; `None` to leave it.

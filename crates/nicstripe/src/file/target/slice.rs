@@ -1,10 +1,10 @@
 //! Ranges of a file that several transfers write at the same time.
 
-use std::io;
+use std::{fs::File, io};
 
 use nicstripe_proto::{FailCode, Grid, Subtree, message::Slice};
 use rustix::{
-    fs::{FileType, Mode, OFlags, fchmod, fstat},
+    fs::{FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat},
     process::geteuid,
 };
 
@@ -41,7 +41,7 @@ pub(super) fn open(
         return Err(request.error("write")(cause).with_code(FailCode::NotAFile));
     }
     let size = stat.st_size as u64;
-    if size != slice.size && size != 0 {
+    if gets_attributes && size != slice.size {
         let why = format!("it has {size} bytes, expected {}", slice.size);
         return Err(request.error("write")(io::Error::other(why)).with_code(FailCode::Refused));
     }
@@ -56,8 +56,8 @@ pub(super) fn open(
         fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
     }
     kept::forget(&part).map_err(request.error("forget the hash of"))?;
-    if size == 0 {
-        part.set_len(slice.size).map_err(request.error("size"))?;
+    if size < slice.size {
+        lengthen(&part, slice.size).map_err(request.error("size"))?;
     }
     let preserves = slice.mode.is_some() && request.options.preserve;
     let mask = if preserves { 0 } else { request.mask() };
@@ -80,6 +80,18 @@ pub(super) fn open(
         spared: Spared::default(),
     };
     Ok((Target::new(request, files, false), Vec::new()))
+}
+
+/// Makes a file at least this long. Others may make it longer at the same time.
+fn lengthen(part: &File, size: u64) -> io::Result<()> {
+    flock(part, FlockOperation::LockExclusive)?;
+    let found = fstat(part)?.st_size as u64;
+    let lengthened = match found < size {
+        true => part.set_len(size),
+        false => Ok(()),
+    };
+    flock(part, FlockOperation::Unlock)?;
+    lengthened
 }
 
 /// Returns the position in the file of bytes at `offset` in the slice.

@@ -4,6 +4,7 @@
 mod cable;
 mod responder;
 mod search;
+#[cfg(test)]
 mod signature;
 
 pub(crate) use self::responder::{Responder, ResponderConfig};

@@ -13,12 +13,9 @@ use nicstripe_proto::{
 };
 use tokio::net::UdpSocket;
 
-use super::{
-    cable::{Cable, receive},
-    signature::{is_by, sign},
-};
+use super::cable::{Cable, receive};
 use crate::{
-    trust::{Identity, PublicKey},
+    trust::{Identity, PublicKey, is_by, sign},
     wire::{tasks::AbortOnDrop, tls::KeyFilter},
 };
 

@@ -16,15 +16,12 @@ use nicstripe_proto::{
 use parking_lot::Mutex;
 use tokio::{net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
 
-use super::{
-    cable::{Cable, receive},
-    signature::{is_by, sign},
-};
+use super::cable::{Cable, receive};
 use crate::{
     file::options::DEFAULT_PORT,
     links::local,
     report::error::Error,
-    trust::{Identity, Peers, PublicKey},
+    trust::{Identity, Peers, PublicKey, is_by, sign},
     wire::tasks::AbortOnDrop,
 };
 
