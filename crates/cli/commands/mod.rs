@@ -15,6 +15,7 @@ pub(crate) mod ls;
 pub(crate) mod man;
 mod one_client;
 pub(crate) mod pair;
+mod receipt;
 pub(crate) mod receive;
 pub(crate) mod routes;
 pub(crate) mod send;

@@ -1,15 +1,22 @@
 //! Arguments of `cp`.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use super::tree_arguments::TreeArguments;
 #[cfg(feature = "web")]
 use super::web::arguments::WebArgs;
-use crate::connect::{
-    arguments::{LinkArgs, SessionArgs},
-    by_code::Offering,
+use crate::{
+    connect::{
+        arguments::{LinkArgs, SessionArgs},
+        by_code::Offering,
+    },
+    text::quantity::parse_time,
 };
 
 /// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
@@ -74,6 +81,21 @@ pub(crate) struct Cp {
     /// Copy files that change while being read: the target is what was read [default: fail]
     #[arg(long)]
     pub(crate) allow_changing: bool,
+
+    /// Send a file while it grows, until the programs that write to it close it. If interrupted, a rerun
+    /// goes on; a file that becomes shorter, or is rewritten before its end, is an error
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["delta", "inplace", "verify", "allow_changing", "shard"])]
+    pub(crate) follow: bool,
+
+    /// With --follow: end when the file has not grown for TIME, instead of when it is closed
+    #[arg(long, value_name = "TIME", requires = "follow", value_parser = parse_time)]
+    pub(crate) idle: Option<Duration>,
+
+    /// Write a receipt to FILE: what the receiver has read back from its disk, signed by its key, for
+    /// `nicstripe verify FILE`; of one file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) receipt: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) links: LinkArgs,
@@ -194,9 +216,8 @@ impl Cp {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
     }
 
-    #[cfg(feature = "web")]
-    /// Returns the first option that means nothing for a file at a web server.
-    pub(super) fn first_option_without_web(&self) -> Option<&'static str> {
+    /// Returns the first option that means nothing for a file that is fetched in parts from elsewhere.
+    pub(super) fn first_option_without_parts(&self) -> Option<&'static str> {
         let options = [
             (self.preserve, "-p"),
             (self.verify, "--verify"),
@@ -204,6 +225,8 @@ impl Cp {
             (self.inplace, "--inplace"),
             (self.compress, "-z"),
             (self.allow_changing, "--allow-changing"),
+            (self.follow, "--follow"),
+            (self.receipt.is_some(), "--receipt"),
             (self.session.bwlimit.is_some(), "--bwlimit"),
         ];
         let given = options
@@ -296,8 +319,6 @@ Exit codes:
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::time::Duration;
-
     use clap::Parser;
     use nicstripe::{BitRate, LinkEnd};
 

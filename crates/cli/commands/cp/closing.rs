@@ -60,9 +60,8 @@ impl Ends {
         }
     }
 
-    #[cfg(feature = "web")]
-    /// Returns the ends of a copy from a web server.
-    pub(super) fn of_web(from: String, to: String, proof: String, is_durable: bool) -> Self {
+    /// Returns the ends of a copy from elsewhere than one daemon.
+    pub(super) fn of_elsewhere(from: String, to: String, proof: String, is_durable: bool) -> Self {
         Self {
             peer: from.clone(),
             from,

@@ -84,9 +84,11 @@ pub(crate) enum PlanError {
         "with --shard, DST must mean the same before and after it exists: expected SRC/ or DST/"
     )]
     ShardTarget,
-    /// `--shard` was given with several targets.
-    #[error("with --shard there is one DST: each job copies its share to one machine")]
-    ManyShards,
+    #[error("--follow sends one file from here: expected FILE HOST:PATH")]
+    Follow,
+    /// An option of a copy to one target was given with several.
+    #[error("with {0} there is one DST")]
+    OneTarget(&'static str),
     /// `--delete` was given with several sources, one of which ends in a slash. Copying its content
     /// would delete the files of the others.
     #[error(

@@ -5,11 +5,15 @@
 //! - [`watch`], [`view`], [`show`]: a running transfer, its state, and its output
 //! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
 //! - [`document`], [`event`]: the same as JSON
+//! - [`follow`]: copies of a file that is still written
 //! - [`many`]: copies to several machines, which feed each other
+//! - [`replicas`]: copies from several machines that have the same file
 //! - [`shard`]: one share of the files, beside other processes
+//! - [`slices`]: files that are put together from ranges
 //! - [`s3`]: copies to and from S3 stores
 //! - [`web`]: copies of files from web servers
 //! - [`comparison`]: copies that only compare
+//! - [`receipt`]: what the receiver signs about a file
 //! - [`single`]: copy of a single file, and what its target decides
 //!
 //! This module runs the copy.
@@ -23,6 +27,7 @@ mod document;
 mod error;
 mod event;
 mod filters;
+mod follow;
 mod globs;
 mod habits;
 mod listing;
@@ -32,12 +37,15 @@ mod lookup;
 mod many;
 mod outlet;
 mod plan;
+mod receipt;
+mod replicas;
 #[cfg(feature = "web")]
 mod s3;
 mod shard;
 mod shortfall;
 mod show;
 mod single;
+mod slices;
 mod summary;
 mod tree_arguments;
 mod tree_summary;
@@ -62,7 +70,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use nicstripe::{Client, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
+use nicstripe::{Client, ClientBuilder, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     closing::Ends,
@@ -70,6 +78,8 @@ use self::{
     copy_kind::CopyKind,
     error::{PlanError, SOCKET},
     plan::{Plan, tree_options},
+    receipt::Wanted,
+    replicas::Replicas,
     shard::{Held, Rest},
     shortfall::Shortfall,
     show::Show,
@@ -84,6 +94,7 @@ use crate::{
     commands::doctor::quote,
     connect::{
         location::{Location, RemotePath, is_pipe},
+        place::Place,
         setup::{self, Connected, Needs},
     },
     failure::Failure,
@@ -144,6 +155,11 @@ impl Cp {
             let keeper = self.session.keeper()?;
             return runtime::run(copy.run(self, keeper, terminal, show));
         }
+        if let Some(copy) = Replicas::of(self)? {
+            self.links.check()?;
+            let keeper = self.session.keeper()?;
+            return runtime::run(copy.run(self, keeper, terminal, show));
+        }
         let mut plan = Plan::of(self)?;
         self.links.check()?;
         check_here(&plan, &self.tree)?;
@@ -168,7 +184,8 @@ impl Cp {
         if terminal.can_redraw() {
             signals.clear_on_suspend(terminal)?;
         }
-        let connecting = self.connect(&plan, keeper, show);
+        let tell = |event: &Event| show.on_event(event);
+        let connecting = self.connect(&plan.place, &keeper, |builder| builder, tell);
         let connected = signals.unless_stopped(connecting).await?;
         let client = connected.client.clone();
         if let Err(failure) = self.find_in_root(&connected, &mut plan) {
@@ -214,10 +231,16 @@ impl Cp {
         show: &mut Show,
         signals: &mut Signals,
     ) -> Result<Report, Failure> {
+        let wanted = Wanted::of(self, client, plan);
+        let wanted = signals.unless_stopped(wanted).await?;
         let held = self.hold_share(client, plan, &tree);
         let held = signals.unless_stopped(held).await?;
-        show.begin(&plan.kind);
-        let result = carry_out(client, plan, tree.clone(), show, signals).await;
+        let result = if self.follow {
+            follow::run(client, plan, self.idle, show, signals).await
+        } else {
+            show.begin(&plan.kind);
+            carry_out(client, plan, tree.clone(), show, signals).await
+        };
         show.end(result.as_ref().ok());
         let mut report = result?;
         if let Some(held) = held {
@@ -225,6 +248,10 @@ impl Cp {
             let rest = Rest { client, kind, tree };
             let ended = rest.finish(held, &mut report, &tell);
             signals.unless_stopped(ended).await?;
+        }
+        if let Some(wanted) = wanted {
+            let written = wanted.write(client, &report);
+            signals.unless_stopped(written).await?;
         }
         Ok(report)
     }
@@ -281,18 +308,20 @@ impl Cp {
         Ok(())
     }
 
+    /// Connects to the daemon at a place. `adapt` adds to the settings of the copy.
     async fn connect(
         &self,
-        plan: &Plan,
-        keeper: Arc<RouteKeeper>,
-        show: &mut Show,
+        place: &Place,
+        keeper: &Arc<RouteKeeper>,
+        adapt: impl Fn(ClientBuilder) -> ClientBuilder,
+        tell: impl FnMut(&Event),
     ) -> Result<Connected, Failure> {
         let adapt = |builder| {
             let builder = self.session.apply(builder).route_keeper(keeper.clone());
-            match self.streams {
+            adapt(match self.streams {
                 Some(streams) => builder.streams(streams),
                 None => builder,
-            }
+            })
         };
         let needs = Needs {
             paths: &self.paths,
@@ -300,8 +329,7 @@ impl Cp {
             timeout: Some(self.session.timeout),
             ..Needs::default()
         };
-        let tell = |event: &Event| show.on_event(event);
-        setup::connect(&plan.place, &self.links, &needs, adapt, tell).await
+        setup::connect(place, &self.links, &needs, adapt, tell).await
     }
 }
 

@@ -29,6 +29,9 @@ impl Plan {
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
         let (remote, kind) = CopyKind::of(cp)?;
+        if cp.follow && !matches!(kind, CopyKind::Put { .. }) {
+            return Err(PlanError::Follow.into());
+        }
         if cp.tree.shard.shard.is_some() && kind.depends_on_target() {
             return Err(PlanError::ShardTarget.into());
         }

@@ -14,7 +14,8 @@ use super::{
     closing::Ends,
     copy_kind::CopyKind,
     document::{End, document},
-    event, hint, listing,
+    event, listing,
+    lookup::hint,
     view::{Notice, View},
 };
 use crate::{

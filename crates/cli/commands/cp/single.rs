@@ -1,7 +1,13 @@
 //! Copy of a single file: what its target is decides whether the file is sent. A tree copy of the one
 //! file, as a dry run, compares the two.
 
-use std::{ffi::OsStr, fmt, fs, os::unix::ffi::OsStrExt as _, path::Path, time::SystemTime};
+use std::{
+    ffi::OsStr,
+    fmt, fs,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use nicstripe::{
     Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
@@ -171,6 +177,33 @@ impl Single<'_> {
     }
 }
 
+/// Returns the path that the file of a get gets.
+pub(super) fn path_of_get(name: &Name, target: &Path) -> PathBuf {
+    match target.as_os_str().as_bytes().ends_with(b"/") || target.is_dir() {
+        true => target.join(OsStr::from_bytes(name.file_name())),
+        false => target.to_owned(),
+    }
+}
+
+/// Returns the name that the file of a put gets, and what has it now. Fails if something is in the way.
+pub(super) async fn name_of_put(
+    client: &Client,
+    plan: &Plan,
+) -> Result<(Name, Option<Stat>), Failure> {
+    let copy = SingleCopy::find(client, plan).await?;
+    copy.check(plan.options)?;
+    if copy.found_special() {
+        return Err(copy.error(Obstacle::Special).into());
+    }
+    let found = copy.found.ok().flatten();
+    match copy.kind {
+        CopyKind::PutTree {
+            name: Some(name), ..
+        } => Ok((name, found)),
+        _ => Err(LocationError::Empty.into()),
+    }
+}
+
 /// Returns true if an existing target is replaced without a look at it.
 fn replaces_unseen(options: CopyOptions) -> bool {
     options.force || options.delta || options.in_place
@@ -248,12 +281,7 @@ impl SingleCopy {
     async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
         let source = client.stat(name).await?;
         let own_name = own_name(name.file_name())?;
-        let is_directory = target.as_os_str().as_bytes().ends_with(b"/") || target.is_dir();
-        let target = if is_directory {
-            target.join(OsStr::from_bytes(name.file_name()))
-        } else {
-            target.to_owned()
-        };
+        let target = path_of_get(name, target);
         let found = existing_at(&target);
         let shown = shown(&target);
         Ok(Self {

@@ -1,7 +1,12 @@
 //! Event loop of a running transfer, which also handles signals and updates the output.
 
-use nicstripe::{Error, Event, Report, Transfer};
-use tokio::time::{MissedTickBehavior, interval};
+use std::{pin::Pin, sync::Arc};
+
+use nicstripe::{CancellationToken, Error, Event, Report, Transfer};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
 
 use super::show::{Show, TICK};
 use crate::{
@@ -54,6 +59,71 @@ pub(super) async fn until_end(
         }
     }
 }
+
+/// Running work, with its pending events.
+pub(super) struct Running<'a, T> {
+    work: Pin<Box<dyn Future<Output = Result<T, Failure>> + 'a>>,
+    events: mpsc::Receiver<Event>,
+    outcome: Option<Result<T, Failure>>,
+    stop: CancellationToken,
+}
+
+impl<T> Watched for Running<'_, T> {
+    async fn next_event(&mut self) -> Option<Event> {
+        while self.outcome.is_none() {
+            tokio::select! {
+                Some(event) = self.events.recv() => return Some(event),
+                outcome = &mut self.work => self.outcome = Some(outcome),
+            }
+        }
+        self.events.try_recv().ok()
+    }
+
+    fn cancel(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl<'a, T> Running<'a, T> {
+    /// Starts what `begin` returns. It gets a token that ends it, and hears of events through the
+    /// function.
+    pub(super) fn start<F>(begin: impl FnOnce(CancellationToken, Tell) -> F) -> Self
+    where
+        F: Future<Output = Result<T, Failure>> + 'a,
+    {
+        let stop = CancellationToken::new();
+        let (tell, events) = mpsc::channel(1024);
+        // Drops events if the queue is full.
+        let tell: Tell = Arc::new(move |event| drop(tell.try_send(event)));
+        Self {
+            work: Box::pin(begin(stop.clone(), tell)),
+            events,
+            outcome: None,
+            stop,
+        }
+    }
+
+    /// Shows the events until the end.
+    pub(super) async fn finish(
+        mut self,
+        show: &mut Show,
+        signals: &mut Signals,
+    ) -> Result<T, Failure> {
+        let stopped = until_end(&mut self, show, signals).await;
+        let ended = || Err(Error::Cancelled { resumable: false }.into());
+        let outcome = self.outcome.take().unwrap_or_else(ended);
+        outcome.map_err(|failure| match (&failure, stopped) {
+            (Failure::Library(error), Some(stop)) => match **error {
+                Error::Cancelled { resumable } => Failure::Interrupted { stop, resumable },
+                _ => failure,
+            },
+            _ => failure,
+        })
+    }
+}
+
+/// Hears what happens.
+pub(super) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// Shows the events of a transfer until it ends.
 pub(super) async fn watch(

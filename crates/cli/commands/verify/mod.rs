@@ -1,10 +1,16 @@
 //! `nicstripe verify`: compares files and trees with their copies.
 
-use std::ffi::OsString;
+mod receipt;
+
+use std::{ffi::OsString, path::Path};
 
 use clap::Args;
+use nicstripe::trust::PublicKey;
 
-use super::cp::{Compared, Cp, Filters, OutputArgs};
+use super::{
+    cp::{Compared, Cp, Filters, OutputArgs},
+    receipt::Document,
+};
 use crate::{
     connect::{
         arguments::{LinkArgs, SessionArgs},
@@ -16,8 +22,9 @@ use crate::{
 
 /// Compare files and trees with their copies, by BLAKE3, and say what is missing or different
 ///
-/// Reads all files at both ends and moves no data. SRC and DST are those of `cp -r`. Exit code 0
-/// means that all of SRC is at DST, 40 that something is missing or different.
+/// Reads all files at both ends and moves no data. SRC and DST are those of `cp -r`. If SRC is a receipt
+/// of `cp --receipt`, DST is compared with that. Exit code 0 means that all of SRC is at DST, 40 that
+/// something is missing or different.
 #[derive(Debug, Args)]
 #[command(override_usage = "nicstripe verify [OPTIONS] <SRC>... <DST>")]
 pub(crate) struct Verify {
@@ -29,6 +36,11 @@ pub(crate) struct Verify {
     /// Also name what DST has and SRC lacks, in directories of SRC; also an exit code of 40
     #[arg(long)]
     extra: bool,
+
+    /// Public key that must have signed the receipt, as `nicstripe key` prints it [default: that of this
+    /// machine or of a trusted peer]
+    #[arg(long, value_name = "KEY")]
+    signer: Option<PublicKey>,
 
     #[command(flatten)]
     filters: Filters,
@@ -45,6 +57,16 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        if let [receipt, target] = &self.paths[..] {
+            let path = Path::new(receipt);
+            if let Some(document) = Document::read(path)? {
+                return receipt::run(&self, (path, &document), target, terminal);
+            }
+        }
+        if self.signer.is_some() {
+            let text = "--signer is for a receipt: expected RECEIPT FILE".to_owned();
+            return Err(Fault::new(Exit::Usage, text).into());
+        }
         let Self {
             paths,
             extra,
@@ -52,6 +74,7 @@ impl Verify {
             links,
             session,
             output,
+            signer: _,
         } = self;
         if let Some(path) = paths.iter().find(|path| is_elsewhere(path)) {
             let text = format!("cannot compare {}: {ELSEWHERE}", shown_place(path));

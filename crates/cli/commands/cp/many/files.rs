@@ -1,7 +1,6 @@
 //! Files here that go along the chain, cut into items.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     io,
     ops::Range,
@@ -10,11 +9,12 @@ use std::{
         fs::{FileExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use nicstripe::{Digest, Name, chain::item_size};
 use tokio::{sync::OnceCell, task::spawn_blocking};
+
+use super::super::slices::{BLOCK, Version};
 
 /// Large files, and the items that they are cut into.
 #[derive(Debug, Default)]
@@ -31,9 +31,7 @@ pub(super) struct LargeFile {
     pub(super) source: usize,
     /// Path components below the source; empty if the source is the file.
     pub(super) below: Vec<Vec<u8>>,
-    pub(super) size: u64,
-    pub(super) modified: SystemTime,
-    pub(super) mode: u32,
+    pub(super) version: Version,
 }
 
 /// Range of a large file that a receiver gets at a time.
@@ -73,7 +71,7 @@ impl Files {
         if !is_large || is_sparse || found.nlink() > 1 {
             return;
         }
-        let Ok(modified) = found.modified() else {
+        let Ok(version) = Version::of(&found) else {
             return;
         };
         let file = self.files.len();
@@ -81,9 +79,7 @@ impl Files {
             path: path.to_owned(),
             source,
             below: below.clone(),
-            size: found.len(),
-            modified,
-            mode: found.mode() & 0o777,
+            version,
         });
         let mut start = 0;
         while start < found.len() {
@@ -111,7 +107,7 @@ impl Item {
 impl LargeFile {
     /// Returns true if the file is one item.
     pub(super) fn is_one_item(&self) -> bool {
-        self.size <= ITEM
+        self.version.size <= ITEM
     }
 
     /// Returns the name of the file at a target whose sources are at these names; `None` if it has none
@@ -126,7 +122,7 @@ impl LargeFile {
     /// Returns an error unless the file is the one that was found.
     pub(super) fn check(&self) -> io::Result<()> {
         let found = fs::metadata(&self.path)?;
-        match (found.len(), found.modified()?) == (self.size, self.modified) {
+        match self.version.is_of(&found) {
             true => Ok(()),
             false => Err(io::Error::other("it has changed")),
         }
@@ -158,15 +154,10 @@ fn digest_of(path: &Path, range: Range<u64>) -> io::Result<Digest> {
 
 /// Returns the name under which a file is put together, beside its own.
 pub(super) fn staging(name: &Name, file: &LargeFile) -> Option<Name> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(name.to_string().as_bytes());
-    hasher.update(&file.size.to_le_bytes());
-    let time = file.modified.duration_since(SystemTime::UNIX_EPOCH);
-    hasher.update(&time.unwrap_or_default().as_nanos().to_le_bytes());
-    let own = format!(".nicstripe-{}.chain", &hasher.finalize().to_hex()[..16]);
+    let own = format!(".nicstripe-{}.chain", file.version.word(name));
     let mut components: Vec<&[u8]> = name.components().collect();
     components.pop();
-    components.push(OsStr::new(&own).as_bytes());
+    components.push(own.as_bytes());
     Name::new(components).ok()
 }
 
@@ -176,6 +167,3 @@ const LEAST: u64 = 1 << 20;
 
 /// Bytes of an item: short enough that a chain of many machines is soon full.
 const ITEM: u64 = 4 << 20;
-
-/// Bytes that are read at a time.
-const BLOCK: usize = 1 << 20;

@@ -73,7 +73,7 @@ impl Flow {
         let whole = files.files.iter().enumerate();
         let whole = whole.filter(|(file, _)| is_needed(*file));
         let sent = Sent {
-            whole: whole.map(|(_, file)| file.size).sum(),
+            whole: whole.map(|(_, file)| file.version.size).sum(),
             receivers: receivers.len(),
             ..Sent::default()
         };
@@ -259,7 +259,7 @@ fn bars(
     let bar = |(receiver, needs): (&Receiver, &Vec<Need>)| {
         let needed = files.files.iter().zip(needs);
         let needed = needed.filter(|(_, need)| **need == Need::Missing);
-        let size = needed.map(|(file, _)| file.size).sum();
+        let size = needed.map(|(file, _)| file.version.size).sum();
         let bar = ProgressBar::new(size).with_style(style.clone());
         let bar = terminal.bars.add(bar);
         bar.set_prefix(receiver.shown.clone());

@@ -79,8 +79,13 @@ pub(super) fn run(mut copies: Vec<Cp>, terminal: &Terminal) -> Result<(), Failur
         }
     }
     if let Some(cp) = copies.first() {
-        if cp.tree.shard.shard.is_some() {
-            return Err(PlanError::ManyShards.into());
+        let of_one = [
+            (cp.tree.shard.shard.is_some(), "--shard"),
+            (cp.follow, "--follow"),
+            (cp.receipt.is_some(), "--receipt"),
+        ];
+        if let Some((_, option)) = of_one.into_iter().find(|(is_given, _)| *is_given) {
+            return Err(PlanError::OneTarget(option).into());
         }
         for cp in &copies {
             check_here(&Plan::of(cp)?, &cp.tree)?;

@@ -1,27 +1,28 @@
 //! Target of a copy to several, and how it gets an item.
 
 use std::{
-    collections::HashSet, io::SeekFrom, net::IpAddr, os::unix::ffi::OsStrExt as _, sync::Arc,
+    collections::HashSet, fs::Metadata, net::IpAddr, os::unix::ffi::OsStrExt as _, sync::Arc,
     time::Duration,
 };
 
 use nicstripe::{
-    Client, CopyOptions, Error, FailCode, FetchRequest, Kind, Name, RenameOptions, Slice,
+    Client, ClientBuilder, CopyOptions, Error, FailCode, FetchRequest, Kind, Name, RenameOptions,
     chain::{Fault, Need},
     routes::RouteKeeper,
     trust::PublicKey,
 };
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, BufReader, copy_buf};
 
 use super::{
-    super::{arguments::Cp, copy_kind::CopyKind, plan::Plan},
+    super::{
+        arguments::Cp,
+        copy_kind::CopyKind,
+        plan::Plan,
+        slices::{self, SliceError},
+    },
     files::{Item, LargeFile, staging},
 };
-use crate::{
-    connect::setup::{self, Needs},
-    failure::Failure,
-};
+use crate::{connect::setup, failure::Failure};
 
 /// Target of a copy, with a session of its own for the chain.
 #[derive(Debug)]
@@ -60,16 +61,10 @@ impl Receiver {
     pub(super) async fn connect(cp: &Cp, keeper: &Arc<RouteKeeper>) -> Result<Self, Failure> {
         let plan = Plan::of(cp)?;
         let shown = plan.place.host.to_string();
-        let adapt = |builder| {
-            let builder = cp.session.apply(builder).route_keeper(keeper.clone());
-            builder.patience(PATIENCE)
-        };
-        let needs = Needs {
-            paths: &cp.paths,
-            timeout: Some(cp.session.timeout),
-            ..Needs::default()
-        };
-        let connected = setup::connect(&plan.place, &cp.links, &needs, adapt, setup::say).await?;
+        let patience = |builder: ClientBuilder| builder.patience(PATIENCE);
+        let connected = cp
+            .connect(&plan.place, keeper, patience, setup::say)
+            .await?;
         let mut cp = cp.clone();
         let target = connected.inside(cp.target())?;
         if let (Some(inside), Some(typed)) = (target, cp.paths.last_mut()) {
@@ -106,7 +101,7 @@ impl Receiver {
         match self.client.stat(&name).await {
             // The copy that follows decides about it.
             Ok(found) if found.kind != Kind::File => Need::Never,
-            Ok(found) if (found.size, found.modified) == (file.size, file.modified) => Need::There,
+            Ok(found) if file.version.is_kept_as(found.size, found.modified) => Need::There,
             Ok(_) => Need::Missing,
             Err(error) if error.is_not_found() => Need::Missing,
             Err(_) => Need::Never,
@@ -124,18 +119,15 @@ impl Receiver {
     }
 
     fn options(&self, file: &LargeFile, item: &Item) -> CopyOptions {
-        let slice = Slice {
-            offset: item.range.start,
-            size: file.size,
-            ..Slice::default()
-        };
-        CopyOptions {
-            replace: true,
-            parents: true,
-            times: true,
-            preserve: self.preserve,
-            slice: (!file.is_one_item()).then_some(slice),
-            ..CopyOptions::default()
+        match file.is_one_item() {
+            true => CopyOptions {
+                replace: true,
+                parents: true,
+                times: true,
+                preserve: self.preserve,
+                ..CopyOptions::default()
+            },
+            false => slices::options_of(item.range.start, file.version.size),
         }
     }
 
@@ -148,20 +140,14 @@ impl Receiver {
             let put = self.client.put(&file.path, Some(name), options).finish();
             put.await.map_err(of_receiver)?;
         } else {
-            let opened = tokio::fs::File::open(&file.path).await;
-            let mut source = opened.map_err(refused)?;
-            source.set_max_buf_size(BLOCK);
-            let at = SeekFrom::Start(item.range.start);
-            source.seek(at).await.map_err(refused)?;
-            let len = item.len();
-            let mut bytes = BufReader::with_capacity(BLOCK, source.take(len));
-            let mut writer = self.client.create(&name, options);
-            // If the transfer has ended, its result has the reason.
-            let copied = copy_buf(&mut bytes, &mut writer).await;
-            if copied.is_ok_and(|copied| copied != len) {
-                return Err(Trouble::Fault(Fault::Refused));
-            }
-            writer.finish().await.map_err(of_receiver)?;
+            let version = file.version;
+            let from = (&*file.path, item.range.clone());
+            let is_same = |found: &Metadata| version.is_of(found);
+            let put = slices::put(&self.client, from, (&name, version.size), is_same);
+            put.await.map_err(|error| match error {
+                SliceError::Changed | SliceError::Source(_) => Trouble::Fault(Fault::Refused),
+                SliceError::Target(error) => of_receiver(error),
+            })?;
         }
         file.check().map_err(refused)
     }
@@ -185,7 +171,7 @@ impl Receiver {
             range: item.range.clone(),
             digest,
             to: self.name_of(file, false)?,
-            metadata: Some((file.modified, file.mode)),
+            metadata: Some((file.version.modified, file.version.mode)),
             options: self.options(file, item),
         };
         match self.client.fetch_from(&request).await.map_err(of_receiver) {
@@ -223,17 +209,7 @@ impl Receiver {
         let (Some(name), Ok(part)) = (file.name_at(&self.places), self.name_of(file, false)) else {
             return Ok(());
         };
-        let options = CopyOptions {
-            slice: Some(Slice {
-                offset: file.size,
-                size: file.size,
-                modified: Some(file.modified),
-                mode: Some(file.mode),
-            }),
-            preserve: self.preserve,
-            ..CopyOptions::default()
-        };
-        self.client.create(&part, options).finish().await?;
+        slices::end(&self.client, &part, file.version, self.preserve).await?;
         let options = RenameOptions::replacing();
         self.client.rename(&part, &name, options).await
     }
@@ -297,6 +273,3 @@ const MOST_ADDRESSES: usize = 16;
 
 /// Number of names that a key is remembered to have.
 const MOST_ADMITTED: usize = 512;
-
-/// Bytes that are read at a time.
-const BLOCK: usize = 1 << 20;

@@ -5,7 +5,7 @@ use nicstripe_web::WebError;
 use tokio::task::JoinSet;
 
 use crate::{
-    commands::cp::web::run::{Tell, failed},
+    commands::cp::{watch::Tell, web::run::failed},
     failure::Failure,
 };
 

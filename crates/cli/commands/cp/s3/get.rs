@@ -20,10 +20,8 @@ use crate::{
     commands::cp::{
         closing::Ends,
         copy_kind::CopyKind,
-        web::{
-            error::WebPlanError,
-            run::{Running, Tell},
-        },
+        watch::{Running, Tell},
+        web::error::WebPlanError,
     },
     connect::location::path_of,
     failure::Failure,
@@ -88,7 +86,7 @@ impl End<'_> {
             sources => format!("{} sources", sources.len()),
         };
         let (report, proof) = tally.end(started.elapsed());
-        Ok((report, Ends::of_web(from, shown(target), proof, true)))
+        Ok((report, Ends::of_elsewhere(from, shown(target), proof, true)))
     }
 
     /// Returns the directory for the objects below a place. As from a daemon, a slash at the end of SRC

@@ -20,10 +20,8 @@ use crate::{
     commands::cp::{
         closing::Ends,
         copy_kind::CopyKind,
-        web::{
-            error::WebPlanError,
-            run::{Running, Tell, failed},
-        },
+        watch::{Running, Tell},
+        web::{error::WebPlanError, run::failed},
     },
     connect::location::LocationError,
     failure::Failure,
@@ -52,7 +50,7 @@ impl End<'_> {
                 [source] => shown(source),
                 sources => format!("{} sources", sources.len()),
             };
-            Ends::of_web(from, shown(this.cp.target()), proof, true)
+            Ends::of_elsewhere(from, shown(this.cp.target()), proof, true)
         };
         if let [source] = sources
             && !source.is_dir()
@@ -135,7 +133,7 @@ impl End<'_> {
         self.show.end(sent.as_ref().ok().map(|sent| &sent.report));
         let sent = sent?;
         let from = "standard input".to_owned();
-        let ends = Ends::of_web(from, shown(self.cp.target()), sent.proof.to_string(), true);
+        let ends = Ends::of_elsewhere(from, shown(self.cp.target()), sent.proof.to_string(), true);
         Ok((sent.report, ends))
     }
 

@@ -3,7 +3,7 @@
 use nicstripe::{Error, FailCode, FailedEntry, Report, TreeReport};
 use nicstripe_web::WebError;
 
-use crate::{commands::cp::web::run::add, failure::Failure, text::shown};
+use crate::{failure::Failure, text::shown};
 
 /// Sum of files that were copied, were there already, or failed.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl Tally {
         self.tree.files += 1;
         self.tree.bytes += report.size;
         let (elapsed, moving) = (self.report.elapsed, self.report.moving);
-        add(&mut self.report, report);
+        self.report.add(report);
         // Files overlap: the caller knows the time of all.
         (self.report.elapsed, self.report.moving) = (elapsed, moving);
         if !self.proofs.contains(&proof) {

@@ -13,7 +13,10 @@ mod record;
 mod store;
 
 pub(crate) use self::chosen::ShardArgs;
-pub(super) use self::record::Held;
+pub(super) use self::{
+    record::Held,
+    store::{Hold, Store, inside, marking},
+};
 
 use std::{fs, path::Path, time::Instant};
 
@@ -23,7 +26,6 @@ use tokio::task::spawn_blocking;
 use self::{
     pieces::{Ends, Large, Outcome},
     record::{Agreed, Record},
-    store::Store,
 };
 use super::copy_kind::CopyKind;
 use crate::{connect::location::path_of, failure::Failure, text::quantity::Size};

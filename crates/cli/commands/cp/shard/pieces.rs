@@ -8,8 +8,8 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{File, FileTimes, Permissions},
-    io::{self, SeekFrom},
+    fs::{File, FileTimes, Metadata, Permissions},
+    io,
     ops::Range,
     os::unix::{
         ffi::OsStrExt as _,
@@ -17,20 +17,22 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use nicstripe::{
-    Client, CopyOptions, ETag, Kind, LargeFile, Name, OpenOptions, RenameOptions, Slice, escaped,
+    Client, CopyOptions, ETag, Kind, LargeFile, Name, OpenOptions, RenameOptions, escaped,
     storage::LocalDir,
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncSeekExt as _, BufReader, copy_buf},
     task::{JoinSet, spawn_blocking},
     time::sleep,
 };
 
-use super::store::{OWN, Store, appended, inside, marking};
+use super::{
+    super::slices::{self, BLOCK, SliceError, Version},
+    store::{OWN, Store, appended, inside, marking},
+};
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     text::invocation::Invocation,
@@ -99,7 +101,7 @@ impl Large {
         (ends, name, file): (Ends, &Name, &LargeFile),
         options: CopyOptions,
     ) -> Result<Self, Failure> {
-        let dir = dir_of(name, file);
+        let dir = format!("{}{DIR}", Version::from(file).word(name));
         let way = match (ends, store) {
             (Ends::Put { from, to }, Store::AtDaemon { dir: record, .. }) => Way::Put {
                 from,
@@ -180,8 +182,7 @@ impl Large {
             None => Ok(false),
             Some(found)
                 if found.kind == Kind::File
-                    && found.size == self.file.size()
-                    && is_same(self.file.modified(), found.modified) =>
+                    && Version::from(&self.file).is_kept_as(found.size, found.modified) =>
             {
                 Ok(true)
             }
@@ -249,45 +250,17 @@ impl Large {
         range: Range<u64>,
     ) -> Result<(), Failure> {
         let part = inside(pieces, PART)?;
-        let options = CopyOptions {
-            slice: Some(Slice {
-                offset: range.start,
-                size: self.file.size(),
-                ..Slice::default()
-            }),
-            parents: true,
-            ..CopyOptions::default()
-        };
-        let opening = Failure::opening(from);
-        let mut file = tokio::fs::File::open(from).await.map_err(opening)?;
-        self.check_source(&file, from).await?;
-        let mut writer = self.client.create(&part, options);
-        file.seek(SeekFrom::Start(range.start))
-            .await
-            .map_err(opening)?;
-        file.set_max_buf_size(BLOCK);
-        let len = range.end - range.start;
-        let mut piece = BufReader::with_capacity(BLOCK, (&mut file).take(len));
-        // If the transfer has ended, its result has the reason.
-        let copied = copy_buf(&mut piece, &mut writer).await;
-        self.check_source(&file, from).await?;
-        if copied.is_ok_and(|copied| copied != len) {
-            return Err(changed(escaped(from.as_os_str().as_bytes())));
-        }
-        writer.finish().await?;
+        let version = Version::from(&self.file);
+        let is_same = |found: &Metadata| version.is_of(found);
+        let put = slices::put(&self.client, (from, range), (&part, version.size), is_same);
+        put.await.map_err(|error| match error {
+            SliceError::Changed => changed(escaped(from.as_os_str().as_bytes())),
+            SliceError::Source(error) => Failure::opening(from)(error),
+            SliceError::Target(error) => error.into(),
+        })?;
         let mark = inside(pieces, &index.to_string())?;
         self.client.write(&mark, "", marking()).await?;
         Ok(())
-    }
-
-    /// Checks that the source is still the file whose pieces are copied.
-    async fn check_source(&self, file: &tokio::fs::File, from: &Path) -> Result<(), Failure> {
-        let found = file.metadata().await.map_err(Failure::opening(from))?;
-        let modified = found.modified().map_err(Failure::opening(from))?;
-        match (found.len(), modified) == (self.file.size(), self.file.modified()) {
-            true => Ok(()),
-            false => Err(changed(escaped(from.as_os_str().as_bytes()))),
-        }
     }
 
     async fn get(
@@ -353,17 +326,8 @@ impl Large {
         match &self.way {
             Way::Put { pieces, .. } => {
                 let (part, whole) = (inside(pieces, PART)?, inside(pieces, WHOLE)?);
-                let options = CopyOptions {
-                    slice: Some(Slice {
-                        offset: self.file.size(),
-                        size: self.file.size(),
-                        modified: Some(self.file.modified()),
-                        mode: Some(self.file.mode() & 0o777),
-                    }),
-                    preserve: self.preserve,
-                    ..CopyOptions::default()
-                };
-                self.client.create(&part, options).finish().await?;
+                let version = Version::from(&self.file);
+                slices::end(&self.client, &part, version, self.preserve).await?;
                 let renamed = self.client.rename(&part, &whole, RenameOptions::default());
                 Ok(renamed.await?)
             }
@@ -423,33 +387,6 @@ pub(super) fn is_of_pieces(entry: &str) -> bool {
     entry.ends_with(DIR)
 }
 
-/// Returns the name of the directory with the pieces of a file.
-fn dir_of(name: &Name, file: &LargeFile) -> String {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(name.to_string().as_bytes());
-    hasher.update(&file.size().to_le_bytes());
-    hasher.update(&nanoseconds(file.modified()).to_le_bytes());
-    format!("{}{DIR}", &hasher.finalize().to_hex()[..16])
-}
-
-/// Returns true if a file system can keep the time `sent` as `found`: whole, or in units of 100 ns, of a
-/// second or of two.
-fn is_same(sent: SystemTime, found: SystemTime) -> bool {
-    let (sent, found) = (nanoseconds(sent), nanoseconds(found));
-    let units = [1, 100, 1_000_000_000, 2_000_000_000];
-    units
-        .iter()
-        .any(|unit| sent.div_euclid(*unit) * unit == found)
-}
-
-/// Returns a time in nanoseconds since 1970.
-fn nanoseconds(time: SystemTime) -> i128 {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => since.as_nanos() as i128,
-        Err(before) => -(before.duration().as_nanos() as i128),
-    }
-}
-
 fn end_part_here(pieces: &Path, file: &LargeFile, preserve: bool) -> io::Result<()> {
     let path = pieces.join(PART);
     let part = File::options().write(true).custom_flags(OWN).open(&path)?;
@@ -494,9 +431,6 @@ async fn blocking<T: Send + 'static>(
 /// Number of pieces that are copied at a time: enough to fill the links while others are made durable.
 const AT_ONCE: usize = 4;
 
-/// Bytes that are read or written at a time.
-const BLOCK: usize = 1 << 20;
-
 /// Number of looks at a file that another process makes, and the time between two: 10 minutes in all, in
 /// which it syncs and renames the file.
 const MOST_TRIES: u32 = 1200;
@@ -532,27 +466,5 @@ impl CommandError for PieceError {
 
     fn hint(&self, _: &Invocation) -> Option<String> {
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_the_same_if_the_file_system_keeps_it_less_exactly() {
-        let at =
-            |seconds, nanoseconds| SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-        let sent = at(1001, 123_456_789);
-        for (found, expected) in [
-            (sent, true),
-            (at(1001, 123_456_700), true),
-            (at(1001, 0), true),
-            (at(1000, 0), true),
-            (at(1001, 123_456_788), false),
-            (at(1002, 0), false),
-        ] {
-            assert_eq!(is_same(sent, found), expected, "{found:?}");
-        }
     }
 }

@@ -23,13 +23,13 @@ use crate::failure::Failure;
 
 /// Directory of such files. Its files are named by their paths in it.
 #[derive(Debug, Clone)]
-pub(super) enum Store {
+pub(in crate::commands::cp) enum Store {
     AtDaemon { client: Client, dir: Name },
     Here { dir: PathBuf },
 }
 
 /// File that no other process can take meanwhile. Dropped, it is left to others.
-pub(super) enum Hold {
+pub(in crate::commands::cp) enum Hold {
     /// File that is being written: the daemon lets nobody else write one of this name.
     AtDaemon {
         client: Client,
@@ -42,7 +42,7 @@ pub(super) enum Hold {
 
 impl Hold {
     /// Fills the file.
-    pub(super) async fn mark(self) -> Result<(), Failure> {
+    pub(in crate::commands::cp) async fn mark(self) -> Result<(), Failure> {
         match self {
             Self::AtDaemon {
                 client,
@@ -81,7 +81,11 @@ impl Store {
     }
 
     /// Reads the first `most` bytes of a file; `None` if there is none.
-    pub(super) async fn read(&self, file: &str, most: u64) -> Result<Option<Vec<u8>>, Failure> {
+    pub(in crate::commands::cp) async fn read(
+        &self,
+        file: &str,
+        most: u64,
+    ) -> Result<Option<Vec<u8>>, Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
                 match client.read(&inside(dir, file)?, Some(0..most)).await {
@@ -97,7 +101,7 @@ impl Store {
     }
 
     /// Takes a file; `None` if another process has it.
-    pub(super) async fn hold(&self, file: &str) -> Result<Option<Hold>, Failure> {
+    pub(in crate::commands::cp) async fn hold(&self, file: &str) -> Result<Option<Hold>, Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
                 let name = inside(dir, file)?;
@@ -131,7 +135,10 @@ impl Store {
     }
 
     /// Returns names and sizes of what is in the directory, or in the directory `sub` of it.
-    pub(super) async fn list(&self, sub: Option<&str>) -> Result<Vec<(String, u64)>, Failure> {
+    pub(in crate::commands::cp) async fn list(
+        &self,
+        sub: Option<&str>,
+    ) -> Result<Vec<(String, u64)>, Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
                 let dir = sub.map_or_else(|| Ok(dir.clone()), |sub| inside(dir, sub))?;
@@ -160,7 +167,11 @@ impl Store {
 
     /// Removes files, then directories unless another process has put something there. Those that are not
     /// there are no error: another process may do the same.
-    pub(super) async fn remove(&self, files: &[String], dirs: &[&str]) -> Result<(), Failure> {
+    pub(in crate::commands::cp) async fn remove(
+        &self,
+        files: &[String],
+        dirs: &[&str],
+    ) -> Result<(), Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
                 let inside = |file: &str| match file {
@@ -202,7 +213,7 @@ impl fmt::Display for Store {
 }
 
 /// Returns the name of a file in a directory of the daemon.
-pub(super) fn inside(dir: &Name, file: &str) -> Result<Name, Failure> {
+pub(in crate::commands::cp) fn inside(dir: &Name, file: &str) -> Result<Name, Failure> {
     let components = file.split('/').map(str::as_bytes);
     let name = Name::new(dir.components().chain(components));
     Ok(name.map_err(nicstripe::Error::from)?)
@@ -286,7 +297,7 @@ fn is_taken(error: &nicstripe::Error) -> bool {
 }
 
 /// Options of a file that a later process may write again.
-pub(super) fn marking() -> CopyOptions {
+pub(in crate::commands::cp) fn marking() -> CopyOptions {
     CopyOptions {
         replace: true,
         parents: true,

@@ -79,7 +79,7 @@ impl WebCopy {
             return Err(WebPlanError::Mixed.into());
         }
         if let Some(option) = cp
-            .first_option_without_web()
+            .first_option_without_parts()
             .or_else(|| cp.links.beyond_interfaces())
         {
             return Err(WebPlanError::With(option).into());

@@ -1,12 +1,9 @@
 //! The fetches of a copy from web servers, one after the other.
 
-use std::{path::PathBuf, pin::Pin, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
-use nicstripe::{
-    CancellationToken, Client, Error, Event, Kind, LinkReport, Name, Report, routes::RouteKeeper,
-};
+use nicstripe::{Client, Error, Event, Kind, Name, Report, routes::RouteKeeper};
 use nicstripe_web::{Fetch, FetchOptions, Fetched, WebError, WebUrl};
-use tokio::sync::mpsc;
 
 use super::{To, WebCopy, WebFile, error::WebPlanError, inside};
 use crate::{
@@ -15,7 +12,7 @@ use crate::{
         closing::Ends,
         copy_kind::CopyKind,
         show::Show,
-        watch::{Watched, until_end},
+        watch::{Running, Tell},
     },
     connect::{
         location::{Location, LocationError, Remote, RemotePath},
@@ -87,7 +84,7 @@ impl WebCopy {
             for liar in &fetched.liars {
                 terminal.warning(&format!("{liar} sent other bytes, which were not used"));
             }
-            add(&mut all.0, fetched.report);
+            all.0.add(fetched.report);
             let proof = fetched.proof.to_string();
             if !all.1.contains(&proof) {
                 all.1.push(proof);
@@ -99,7 +96,7 @@ impl WebCopy {
             files => format!("{} files", files.len()),
         };
         let is_durable = !matches!(self.target, To::Output);
-        let ends = Ends::of_web(from, self.shown(cp), proofs.join(", "), is_durable);
+        let ends = Ends::of_elsewhere(from, self.shown(cp), proofs.join(", "), is_durable);
         Ok((report, ends))
     }
 
@@ -218,73 +215,6 @@ async fn is_directory(client: &Client, name: &Name) -> bool {
     found.is_ok_and(|found| found.kind == Kind::Dir)
 }
 
-/// Running work, with its pending events.
-pub(in crate::commands::cp) struct Running<'a, T> {
-    work: Pin<Box<dyn Future<Output = Result<T, Failure>> + 'a>>,
-    events: mpsc::Receiver<Event>,
-    outcome: Option<Result<T, Failure>>,
-    stop: CancellationToken,
-}
-
-impl<T> Watched for Running<'_, T> {
-    async fn next_event(&mut self) -> Option<Event> {
-        while self.outcome.is_none() {
-            tokio::select! {
-                Some(event) = self.events.recv() => return Some(event),
-                outcome = &mut self.work => self.outcome = Some(outcome),
-            }
-        }
-        self.events.try_recv().ok()
-    }
-
-    fn cancel(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-impl<'a, T> Running<'a, T> {
-    /// Starts what `begin` returns. It gets a token that ends it, and hears of events through the
-    /// function.
-    pub(in crate::commands::cp) fn start<F>(
-        begin: impl FnOnce(CancellationToken, Tell) -> F,
-    ) -> Self
-    where
-        F: Future<Output = Result<T, Failure>> + 'a,
-    {
-        let stop = CancellationToken::new();
-        let (tell, events) = mpsc::channel(1024);
-        // Drops events if the queue is full.
-        let tell: Tell = Arc::new(move |event| drop(tell.try_send(event)));
-        Self {
-            work: Box::pin(begin(stop.clone(), tell)),
-            events,
-            outcome: None,
-            stop,
-        }
-    }
-
-    /// Shows the events until the end.
-    pub(in crate::commands::cp) async fn finish(
-        mut self,
-        show: &mut Show,
-        signals: &mut Signals,
-    ) -> Result<T, Failure> {
-        let stopped = until_end(&mut self, show, signals).await;
-        let ended = || Err(failed(WebError::Cancelled { resumable: false }));
-        let outcome = self.outcome.take().unwrap_or_else(ended);
-        outcome.map_err(|failure| match (&failure, stopped) {
-            (Failure::Library(error), Some(stop)) => match **error {
-                Error::Cancelled { resumable } => Failure::Interrupted { stop, resumable },
-                _ => failure,
-            },
-            _ => failure,
-        })
-    }
-}
-
-/// Hears what happens.
-pub(in crate::commands::cp) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
-
 async fn fetch(
     url: &WebUrl,
     options: FetchOptions,
@@ -321,37 +251,6 @@ pub(in crate::commands::cp) fn failed(error: WebError) -> Failure {
     match error {
         WebError::Cancelled { resumable } => Error::Cancelled { resumable }.into(),
         error => error.into(),
-    }
-}
-
-/// Adds what a further file took.
-pub(in crate::commands::cp) fn add(all: &mut Report, of_file: Report) {
-    if all.links.is_empty() && all.size == 0 {
-        *all = of_file;
-        return;
-    }
-    all.size += of_file.size;
-    all.wire_bytes += of_file.wire_bytes;
-    all.resumed_bytes += of_file.resumed_bytes;
-    all.resent_bytes += of_file.resent_bytes;
-    all.failovers += of_file.failovers;
-    all.elapsed += of_file.elapsed;
-    all.moving += of_file.moving;
-    (all.digest, all.etag) = (None, None);
-    for link in of_file.links {
-        let is_same = |other: &&mut LinkReport| other.link == link.link;
-        match all.links.iter_mut().find(is_same) {
-            Some(other) => {
-                other.bytes += link.bytes;
-                other.wire_bytes += link.wire_bytes;
-                other.failures += link.failures;
-                other.state = link.state;
-            }
-            None => all.links.push(link),
-        }
-    }
-    for link in &mut all.links {
-        link.goodput = nicstripe::BitRate::from_bytes_over(link.bytes, all.elapsed);
     }
 }
 

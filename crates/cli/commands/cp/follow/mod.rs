@@ -1,0 +1,663 @@
+//! Copy of a file that another program is still writing.
+//!
+//! Its pieces of 1 MiB are sent as they appear, some at a time, into a file of slices; a mark of each run of
+//! them is written once it is durable, and holds their values. The last piece is sent when the file has
+//! [ended](ending). Then the file is read again: it is committed only if every piece has still the value
+//! with which it was sent, so a file that was rewritten behind the position is an error.
+//!
+//! A rerun finds the marks. As with [`shard`](super::shard), they are removed before the file gets its name,
+//! so that a mark without its pieces is never believed.
+
+mod ending;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    fs::{File, Metadata},
+    future::poll_fn,
+    io,
+    ops::Range,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::PathBuf,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use nicstripe::{
+    BitRate, Client, Digest, Error, Event, LinkProgress, Name, ObjectWriter, Progress,
+    RenameOptions, Report,
+    receipts::{ChainingValue, PIECE, outline_of, value_of},
+};
+use tokio::{
+    io::AsyncWrite as _,
+    sync::Mutex,
+    task::{JoinSet, spawn_blocking},
+    time::sleep,
+};
+
+use self::ending::{End, Growth};
+use super::{
+    copy_kind::CopyKind,
+    error::PlanError,
+    plan::Plan,
+    shard::{Hold, Store, inside, marking},
+    show::Show,
+    single::name_of_put,
+    slices::{self, Version},
+    watch::{Running, Tell},
+};
+use crate::{
+    failure::{CommandError, Failure, exit::Exit},
+    process::signals::Signals,
+    text::{invocation::Invocation, quantity::Size, shown},
+};
+
+/// Sends the file of a put while it grows, until it has ended.
+pub(super) async fn run(
+    client: &Client,
+    plan: &Plan,
+    idle: Option<Duration>,
+    show: &mut Show,
+    signals: &mut Signals,
+) -> Result<Report, Failure> {
+    let CopyKind::Put { source, .. } = &plan.kind else {
+        return Err(PlanError::Follow.into());
+    };
+    let (to, found) = signals.unless_stopped(name_of_put(client, plan)).await?;
+    let follow = Follow {
+        client: client.clone(),
+        store: Store::AtDaemon {
+            client: client.clone(),
+            dir: hidden(&to)?,
+        },
+        from: source.clone(),
+        to,
+        found: found.map(|found| (found.size, found.modified)),
+        replace: plan.options.replace,
+        restart: plan.options.restart,
+        preserve: plan.options.preserve,
+        speaker: Mutex::new(()),
+    };
+    if follow.found.is_some() && !follow.replace {
+        return Err(FollowError::Exists { name: follow.to }.into());
+    }
+    // Of unknown size.
+    let name = follow.to.clone();
+    show.begin(&CopyKind::PutPipe { name });
+    let growth = Growth::open(source, idle).map_err(Failure::opening(source))?;
+    if growth.sees_closings_only() {
+        show.tell(format_args!(
+            "cannot tell whether a program has {} open: waiting for one to close it (--idle TIME ends without)",
+            shown(source)
+        ));
+    }
+    let running = Running::start(|stop, tell: Tell| async move {
+        tokio::select! {
+            sent = Arc::new(follow).send(growth, tell) => sent,
+            () = stop.cancelled() => Err(Error::Cancelled { resumable: true }.into()),
+        }
+    });
+    running.finish(show, signals).await
+}
+
+/// Copy of a growing file.
+struct Follow {
+    client: Client,
+    /// Directory with the file of slices and the marks.
+    store: Store,
+    from: PathBuf,
+    to: Name,
+    /// Size and time of what the target has under the name.
+    found: Option<(u64, SystemTime)>,
+    replace: bool,
+    restart: bool,
+    preserve: bool,
+    /// Taken by the run of pieces whose events are told.
+    speaker: Mutex<()>,
+}
+
+/// What is at the target.
+#[derive(Default)]
+struct Sent {
+    /// Value of each piece that was sent or is being sent.
+    values: Vec<Option<ChainingValue>>,
+    bytes: u64,
+    /// Bytes that an earlier copy has sent.
+    resumed: u64,
+    report: Report,
+}
+
+/// Run of pieces that is durable.
+struct Run {
+    range: Range<u64>,
+    values: Vec<ChainingValue>,
+    report: Report,
+}
+
+impl Sent {
+    fn of(values: Vec<ChainingValue>) -> Self {
+        let bytes = values.len() as u64 * PIECE;
+        Self {
+            values: values.into_iter().map(Some).collect(),
+            bytes,
+            resumed: bytes,
+            report: Report::default(),
+        }
+    }
+
+    fn on_run(&mut self, run: Run) {
+        let first = (run.range.start / PIECE) as usize;
+        for (value, index) in run.values.into_iter().zip(first..) {
+            self.values[index] = Some(value);
+        }
+        self.bytes += run.range.end - run.range.start;
+        self.report.add(run.report);
+    }
+}
+
+/// Why nothing was sent, or not all of it.
+enum Trouble {
+    /// What was sent is of no use.
+    Spoiled(FollowError),
+    /// A rerun goes on.
+    Failure(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Failure(error.into())
+    }
+}
+
+impl Follow {
+    async fn send(self: Arc<Self>, growth: Growth, tell: Tell) -> Result<Report, Failure> {
+        let hold = self.hold().await?;
+        let sent = match self.send_held(growth, &tell).await {
+            Ok(report) => Ok(report),
+            Err(Trouble::Spoiled(error)) => Err(error.into()),
+            Err(Trouble::Failure(failure)) => return Err(failure),
+        };
+        hold.mark().await?;
+        self.clear().await?;
+        sent
+    }
+
+    /// Lets no other process send to the same name. Waits for the daemon to notice that one was killed.
+    async fn hold(&self) -> Result<Hold, Failure> {
+        let begun = Instant::now();
+        loop {
+            match self.store.hold(SENDER).await? {
+                Some(hold) => return Ok(hold),
+                None if begun.elapsed() < BUSY => sleep(BUSY_PAUSE).await,
+                None => {
+                    let name = self.to.clone();
+                    return Err(FollowError::Busy { name }.into());
+                }
+            }
+        }
+    }
+
+    async fn send_held(
+        self: &Arc<Self>,
+        mut growth: Growth,
+        tell: &Tell,
+    ) -> Result<Report, Trouble> {
+        let begun = Instant::now();
+        let opening = Failure::opening(&self.from);
+        let found = growth.look().map_err(opening)?;
+        let version = Version::of(&found).map_err(opening)?;
+        let is_kept = |(size, modified): (u64, _)| version.is_kept_as(size, modified);
+        let has_it = self.found.is_some_and(is_kept) && growth.end().map_err(opening)?.is_some();
+        if has_it || self.is_whole(version).await? {
+            let mut report = Report::default();
+            (report.size, report.resumed_bytes) = (found.len(), found.len());
+            if !has_it {
+                self.name_whole().await?;
+            }
+            return Ok(report);
+        }
+        let mut sent = Sent::of(self.resume(&found).await?);
+        let resumed = sent.resumed;
+        if resumed > 0 {
+            tell(Event::Started {
+                size: found.len(),
+                resumed,
+            });
+        }
+        let digest = loop {
+            let end = self.send_all(&mut growth, &mut sent, tell).await?;
+            if let Some(digest) = self.complete(&mut growth, &end, &mut sent).await? {
+                break digest;
+            }
+        };
+        self.name_whole().await?;
+        let mut report = sent.report;
+        (report.size, report.resumed_bytes) = (sent.bytes, resumed);
+        report.digest = Some(digest);
+        (report.elapsed, report.moving) = (begun.elapsed(), begun.elapsed());
+        for link in &mut report.links {
+            link.goodput = BitRate::from_bytes_over(link.bytes, report.elapsed);
+        }
+        Ok(report)
+    }
+
+    /// Sends what is there and what follows, until the file has ended.
+    async fn send_all(
+        self: &Arc<Self>,
+        growth: &mut Growth,
+        sent: &mut Sent,
+        tell: &Tell,
+    ) -> Result<End, Trouble> {
+        let opening = Failure::opening(&self.from);
+        let mut runs: JoinSet<Result<Run, Failure>> = JoinSet::new();
+        let mut next = sent.values.len() as u64 * PIECE;
+        let mut end = None;
+        let mut rate = Rate::default();
+        loop {
+            let size = growth.look().map_err(opening)?.len();
+            if size < next {
+                return Err(self.spoiled(size, Spoiled::Shorter));
+            }
+            // Whether a piece is the last decides on its value.
+            let (ready, whole) = match &end {
+                Some(_) => (size, Some(size)),
+                None => (size.saturating_sub(1) / PIECE * PIECE, None),
+            };
+            let is_due = |next: u64, running: usize| {
+                next < ready && (running == 0 || ready - next >= ENOUGH || whole.is_some())
+            };
+            while runs.len() < AT_ONCE && is_due(next, runs.len()) {
+                let range = next..ready.min(next + LONGEST);
+                next = range.end;
+                let pieces = next.div_ceil(PIECE) as usize;
+                sent.values.resize(pieces, None);
+                let (of, file, tell) = (self.clone(), growth.file.clone(), tell.clone());
+                runs.spawn(async move { of.send_run(&file, range, whole, &tell).await });
+            }
+            if runs.is_empty() && next >= ready {
+                match end {
+                    Some(end) => return Ok(end),
+                    None => end = growth.end().map_err(opening)?,
+                }
+                if end.is_some() {
+                    continue;
+                }
+            }
+            tokio::select! {
+                Some(run) = runs.join_next() => {
+                    let run = run.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
+                    match run {
+                        Ok(run) => sent.on_run(run),
+                        Err(failure) if is_short(&failure) => {
+                            return Err(self.spoiled(next, Spoiled::Shorter));
+                        }
+                        Err(failure) => return Err(failure.into()),
+                    }
+                }
+                () = sleep(PAUSE) => {}
+            }
+            tell(rate.progress(sent));
+        }
+    }
+
+    /// Sends pieces, and marks them as durable unless the last one is among them. `whole` is the size of
+    /// the file that has ended.
+    async fn send_run(
+        &self,
+        file: &Arc<File>,
+        range: Range<u64>,
+        whole: Option<u64>,
+        tell: &Tell,
+    ) -> Result<Run, Failure> {
+        let mut tries = 0;
+        let (values, report) = loop {
+            match self.try_run(file, range.clone(), whole, tell).await {
+                // The session was lost: the pieces are here.
+                Err(Failure::Library(error))
+                    if error.fail_code().is_none()
+                        && error.is_retryable()
+                        && tries < MOST_TRIES =>
+                {
+                    tries += 1;
+                }
+                sent => break sent?,
+            }
+        };
+        if whole.is_none() {
+            let lines = values.iter().map(|value| format!("{}\n", Digest(value.0)));
+            let text: String = lines.collect();
+            let mark = range.start.to_string();
+            self.write(&mark, text).await?;
+        }
+        Ok(Run {
+            range,
+            values,
+            report,
+        })
+    }
+
+    async fn try_run(
+        &self,
+        file: &Arc<File>,
+        range: Range<u64>,
+        whole: Option<u64>,
+        tell: &Tell,
+    ) -> Result<(Vec<ChainingValue>, Report), Failure> {
+        let options = slices::options_of(range.start, range.end);
+        let mut writer = self.client.create(&self.name(PART)?, options);
+        let speaking = self.speaker.try_lock();
+        let tell = speaking.is_ok().then_some(tell);
+        let mut values = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let (file, len) = (file.clone(), PIECE.min(range.end - at));
+            let read = spawn_blocking(move || {
+                let mut bytes = vec![0; len as usize];
+                file.read_exact_at(&mut bytes, at)?;
+                let value = value_of(whole.unwrap_or(u64::MAX), at / PIECE, &bytes);
+                Ok::<_, io::Error>((bytes, value))
+            });
+            let read = read.await.map_err(io::Error::other).and_then(|read| read);
+            let (bytes, value) = read.map_err(Failure::opening(&self.from))?;
+            values.push(value);
+            at += len;
+            // If the transfer has ended, its result has the reason.
+            if write(&mut writer, &bytes, tell).await.is_err() {
+                break;
+            }
+        }
+        let _ = shut_down(&mut writer, tell).await;
+        Ok((values, writer.finish().await?))
+    }
+
+    /// Reads the file again, and gives the copy its time, its mode and the name of a whole one. Returns the
+    /// digest; `None` if a program has begun to write again.
+    async fn complete(
+        &self,
+        growth: &mut Growth,
+        end: &End,
+        sent: &mut Sent,
+    ) -> Result<Option<Digest>, Trouble> {
+        let opening = Failure::opening(&self.from);
+        let version = Version::of(&growth.look().map_err(opening)?).map_err(opening)?;
+        let (file, size) = (growth.file.clone(), version.size);
+        let read = spawn_blocking(move || outline_of(&file, size)).await;
+        let read = read.map_err(io::Error::other).and_then(|read| read);
+        let outline = read.map_err(opening)?;
+        let all = outline.values().iter().zip(0..);
+        let mut wrong = all.filter(|(value, index)| sent.values[*index] != Some(**value));
+        if let Some((_, index)) = wrong.next() {
+            let at = index as u64 * PIECE;
+            return Err(self.spoiled(at, Spoiled::Rewritten));
+        }
+        let part = self.name(PART)?;
+        if size == 0 {
+            let empty = self.client.create(&part, slices::options_of(0, 0));
+            empty.finish().await?;
+        }
+        slices::end(&self.client, &part, version, self.preserve).await?;
+        if !growth.has_still(end).map_err(opening)? {
+            let last = (size.saturating_sub(1) / PIECE) as usize;
+            sent.values.truncate(last);
+            sent.bytes = last as u64 * PIECE;
+            return Ok(None);
+        }
+        let whole = self.name(WHOLE)?;
+        let renamed = self
+            .client
+            .rename(&part, &whole, RenameOptions::replacing());
+        renamed.await?;
+        Ok(Some(outline.digest()))
+    }
+
+    /// Gives the whole file its name. No mark is left then.
+    async fn name_whole(&self) -> Result<(), Failure> {
+        let found = self.store.list(None).await?;
+        let marks = found.into_iter().map(|(file, _)| file);
+        let marks: Vec<String> = marks.filter(|file| file != WHOLE).collect();
+        self.store.remove(&marks, &[]).await?;
+        let options = RenameOptions {
+            replace: self.replace,
+            parents: true,
+            only_if: None,
+        };
+        Ok(self
+            .client
+            .rename(&self.name(WHOLE)?, &self.to, options)
+            .await?)
+    }
+
+    /// Returns true if an earlier copy of this version needs only its name.
+    async fn is_whole(&self, version: Version) -> Result<bool, Failure> {
+        match self.client.stat(&self.name(WHOLE)?).await {
+            Ok(found) => Ok(version.is_kept_as(found.size, found.modified) && !self.restart),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the values of the pieces that an earlier copy of the same file has sent. What is there of
+    /// another is removed.
+    async fn resume(&self, found: &Metadata) -> Result<Vec<ChainingValue>, Failure> {
+        let source = source_of(found);
+        let known = self.store.read(SOURCE, source.len() as u64 + 1).await?;
+        if known.as_deref() == Some(source.as_bytes()) && !self.restart {
+            let values = self.marked().await?;
+            let bytes = values.len() as u64 * PIECE;
+            let has_all = match self.client.stat(&self.name(PART)?).await {
+                Ok(part) => part.size >= bytes && found.len() >= bytes,
+                Err(error) if error.is_not_found() => false,
+                Err(error) => return Err(error.into()),
+            };
+            if has_all {
+                return Ok(values);
+            }
+        }
+        self.clear().await?;
+        self.write(SOURCE, source).await?;
+        Ok(Vec::new())
+    }
+
+    async fn marked(&self) -> Result<Vec<ChainingValue>, Failure> {
+        let mut values = Vec::new();
+        loop {
+            let mark = (values.len() as u64 * PIECE).to_string();
+            let Some(text) = self.store.read(&mark, LONGEST_MARK).await? else {
+                return Ok(values);
+            };
+            let lines = str::from_utf8(&text).unwrap_or_default().lines();
+            let of_mark: Vec<_> = lines
+                .map_while(|line| line.parse::<Digest>().ok())
+                .collect();
+            if of_mark.is_empty() {
+                return Ok(values);
+            }
+            values.extend(of_mark.into_iter().map(|value| ChainingValue(value.0)));
+        }
+    }
+
+    fn spoiled(&self, at: u64, how: Spoiled) -> Trouble {
+        let path = self.from.clone();
+        Trouble::Spoiled(FollowError::Changed { path, at, how })
+    }
+
+    /// Removes what was sent and is not under its name.
+    async fn clear(&self) -> Result<(), Failure> {
+        let found = self.store.list(None).await?;
+        let files: Vec<String> = found.into_iter().map(|(file, _)| file).collect();
+        self.store.remove(&files, &[""]).await
+    }
+
+    async fn write(&self, file: &str, text: String) -> Result<(), Failure> {
+        self.client
+            .write(&self.name(file)?, text, marking())
+            .await?;
+        Ok(())
+    }
+
+    /// Returns the name of a file in the directory.
+    fn name(&self, file: &str) -> Result<Name, Failure> {
+        match &self.store {
+            Store::AtDaemon { dir, .. } => inside(dir, file),
+            Store::Here { .. } => Err(PlanError::Follow.into()),
+        }
+    }
+}
+
+/// Rate of what becomes durable.
+#[derive(Default)]
+struct Rate {
+    /// Bytes at each time of the last seconds.
+    known: VecDeque<(Instant, u64)>,
+}
+
+impl Rate {
+    fn progress(&mut self, sent: &Sent) -> Event {
+        let now = Instant::now();
+        self.known.push_back((now, sent.bytes));
+        while self.known.len() > 2 && self.known.front().is_some_and(|(at, _)| now - *at > OVER) {
+            self.known.pop_front();
+        }
+        let mut progress = Progress::default();
+        (progress.bytes, progress.resumed) = (sent.bytes, sent.resumed);
+        if let Some((at, bytes)) = self.known.front() {
+            let more = sent.bytes.saturating_sub(*bytes);
+            progress.rate = BitRate::from_bytes_over(more, now - *at);
+        }
+        for link in &sent.report.links {
+            let mut of_link = LinkProgress::new(link.link.clone());
+            (of_link.bytes, of_link.state) = (link.bytes, link.state.clone());
+            progress.links.push(of_link);
+        }
+        Event::Progress(progress)
+    }
+}
+
+/// Writes bytes, and tells what the transfer has to say meanwhile.
+async fn write(writer: &mut ObjectWriter, mut bytes: &[u8], tell: Option<&Tell>) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = poll_fn(|cx| {
+            hear(writer, cx, tell);
+            Pin::new(&mut *writer).poll_write(cx, bytes)
+        });
+        let written = written.await?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+async fn shut_down(writer: &mut ObjectWriter, tell: Option<&Tell>) -> io::Result<()> {
+    poll_fn(|cx| {
+        hear(writer, cx, tell);
+        Pin::new(&mut *writer).poll_shutdown(cx)
+    })
+    .await
+}
+
+/// Tells what concerns the links.
+fn hear(writer: &mut ObjectWriter, cx: &mut Context<'_>, tell: Option<&Tell>) {
+    while let Poll::Ready(Some(event)) = pin!(writer.next_event()).poll(cx) {
+        let is_of_transfer = matches!(event, Event::Progress(_) | Event::Started { .. });
+        if let (Some(tell), false) = (tell, is_of_transfer) {
+            tell(event);
+        }
+    }
+}
+
+/// Returns the directory for the copy to a name, beside it.
+fn hidden(to: &Name) -> Result<Name, Failure> {
+    let word = &blake3::hash(to.to_string().as_bytes()).to_hex()[..16];
+    let own = format!(".nicstripe-{word}.follow");
+    let mut components: Vec<&[u8]> = to.components().collect();
+    components.pop();
+    components.push(own.as_bytes());
+    Ok(Name::new(components).map_err(Error::from)?)
+}
+
+/// Returns what tells the file from another one that has its name later.
+fn source_of(found: &Metadata) -> String {
+    let made = found.created().ok();
+    let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    format!("{} {}\n", found.ino(), made.unwrap_or_default().as_nanos())
+}
+
+fn is_short(failure: &Failure) -> bool {
+    matches!(failure, Failure::Source { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+/// Runs of pieces that are sent at a time: enough to fill the links while others are made durable.
+const AT_ONCE: usize = 3;
+
+/// Bytes that make another run worth its round trips while one is under way, and most bytes of a run.
+const ENOUGH: u64 = 8 << 20;
+const LONGEST: u64 = 32 << 20;
+
+/// Time between two looks at the file.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Time over which a rate is told.
+const OVER: Duration = Duration::from_secs(2);
+
+/// Time for which a name that another process has is waited for, and between two looks.
+const BUSY: Duration = Duration::from_secs(20);
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often a run is sent again after a lost session.
+const MOST_TRIES: u32 = 5;
+
+/// Bytes of the longest mark: a line of 64 digits for each piece.
+const LONGEST_MARK: u64 = LONGEST / PIECE * 65;
+
+/// Files of the directory: what tells the source from another, the file of slices, its name once it is
+/// whole, and one that the process has that sends. A mark is named by the offset of its first piece.
+const SOURCE: &str = "source";
+const PART: &str = "part";
+const WHOLE: &str = "whole";
+const SENDER: &str = "sender";
+
+/// Error of a copy of a growing file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FollowError {
+    #[error("{} {how} at {}: nothing is kept of it", shown(.path), Size(*.at))]
+    Changed {
+        path: PathBuf,
+        at: u64,
+        how: Spoiled,
+    },
+    #[error("cannot replace \"{name}\": it exists")]
+    Exists { name: Name },
+    #[error("another process sends to \"{name}\"")]
+    Busy { name: Name },
+}
+
+/// What became of a file that only may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoiled {
+    Shorter,
+    Rewritten,
+}
+
+impl fmt::Display for Spoiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shorter => "became shorter",
+            Self::Rewritten => "was rewritten",
+        })
+    }
+}
+
+impl CommandError for FollowError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Changed { .. } => Exit::SourceChanged,
+            Self::Exists { .. } => Exit::Files,
+            Self::Busy { .. } => Exit::Refused,
+        }
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        None
+    }
+}
