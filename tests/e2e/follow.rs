@@ -117,6 +117,30 @@ fn a_file_is_sent_while_it_grows_and_has_its_name_once_its_writer_has_closed_it(
 }
 
 #[test]
+fn what_another_program_adds_before_the_end_is_sent_too_and_it_does_not_wait_for_that() {
+    let mut rec = Recording::new();
+    rec.append(12 * MIB + 3);
+    rec.writer = File::open("/dev/null").unwrap();
+    let copying = rec.start(&["--bwlimit", "8M"]);
+    sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    let again = File::options()
+        .append(true)
+        .open(rec.pair.client.path("rec"));
+    rec.writer = again.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    rec.append(2 * MIB);
+    let Recording {
+        pair,
+        writer,
+        written,
+    } = rec;
+    drop(writer);
+    copying.finish().expect(0);
+    assert!(fs::read(pair.server.path("rec")).unwrap() == written);
+}
+
+#[test]
 fn what_is_killed_goes_on_where_it_was() {
     let mut rec = Recording::new();
     rec.append(20 * MIB);

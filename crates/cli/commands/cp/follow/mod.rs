@@ -28,12 +28,12 @@ use std::{
 use nicstripe::{
     BitRate, Client, Digest, Error, Event, LinkProgress, Name, ObjectWriter, Progress,
     RenameOptions, Report,
-    receipts::{ChainingValue, PIECE, outline_of, value_of},
+    receipts::{ChainingValue, Outline, PIECE, outline_of, value_of},
 };
 use tokio::{
     io::AsyncWrite as _,
     sync::Mutex,
-    task::{JoinSet, spawn_blocking},
+    task::{JoinHandle, JoinSet, spawn_blocking},
     time::sleep,
 };
 
@@ -129,11 +129,31 @@ struct Sent {
     report: Report,
 }
 
+/// File that has ended, and is read again.
+struct Ended {
+    end: End,
+    version: Version,
+    outline: JoinHandle<io::Result<Outline>>,
+}
+
 /// Run of pieces that is durable.
 struct Run {
     range: Range<u64>,
     values: Vec<ChainingValue>,
     report: Report,
+}
+
+impl Ended {
+    /// Begins to read a file that has ended.
+    fn of(end: End, growth: &mut Growth) -> io::Result<Self> {
+        let version = Version::of(&growth.look()?)?;
+        let (file, size) = (growth.file.clone(), version.size);
+        Ok(Self {
+            end,
+            version,
+            outline: spawn_blocking(move || outline_of(&file, size)),
+        })
+    }
 }
 
 impl Sent {
@@ -145,6 +165,15 @@ impl Sent {
             resumed: bytes,
             report: Report::default(),
         }
+    }
+
+    /// Forgets the last piece of a file that was taken to have ended with this size. Returns the offset of
+    /// the first byte that is not sent.
+    fn go_on_from(&mut self, size: u64) -> u64 {
+        self.values
+            .truncate((size.saturating_sub(1) / PIECE) as usize);
+        self.bytes = self.values.len() as u64 * PIECE;
+        self.bytes
     }
 
     fn on_run(&mut self, run: Run) {
@@ -227,8 +256,8 @@ impl Follow {
             });
         }
         let digest = loop {
-            let end = self.send_all(&mut growth, &mut sent, tell).await?;
-            if let Some(digest) = self.complete(&mut growth, &end, &mut sent).await? {
+            let ended = self.send_all(&mut growth, &mut sent, tell).await?;
+            if let Some(digest) = self.complete(&mut growth, ended, &mut sent).await? {
                 break digest;
             }
         };
@@ -249,26 +278,46 @@ impl Follow {
         growth: &mut Growth,
         sent: &mut Sent,
         tell: &Tell,
-    ) -> Result<End, Trouble> {
+    ) -> Result<Ended, Trouble> {
         let opening = Failure::opening(&self.from);
         let mut runs: JoinSet<Result<Run, Failure>> = JoinSet::new();
         let mut next = sent.values.len() as u64 * PIECE;
-        let mut end = None;
+        let mut ended: Option<Ended> = None;
+        // Size of a file that had ended, and grows again.
+        let mut reopened: Option<u64> = None;
         let mut rate = Rate::default();
         loop {
             let size = growth.look().map_err(opening)?.len();
             if size < next {
                 return Err(self.spoiled(size, Spoiled::Shorter));
             }
+            if let Some(of) = &ended
+                && !growth.has_still(&of.end).map_err(opening)?
+            {
+                reopened = Some(of.version.size);
+                // Whoever has opened it waits for the lease.
+                ended = None;
+            }
+            if let Some(size) = reopened.filter(|_| runs.is_empty()) {
+                next = sent.go_on_from(size);
+                reopened = None;
+            }
+            // It is read again while the rest is sent.
+            if ended.is_none()
+                && reopened.is_none()
+                && let Some(end) = growth.end().map_err(opening)?
+            {
+                ended = Some(Ended::of(end, growth).map_err(opening)?);
+            }
             // Whether a piece is the last decides on its value.
-            let (ready, whole) = match &end {
-                Some(_) => (size, Some(size)),
+            let (ready, whole) = match &ended {
+                Some(ended) => (ended.version.size, Some(ended.version.size)),
                 None => (size.saturating_sub(1) / PIECE * PIECE, None),
             };
             let is_due = |next: u64, running: usize| {
                 next < ready && (running == 0 || ready - next >= ENOUGH || whole.is_some())
             };
-            while runs.len() < AT_ONCE && is_due(next, runs.len()) {
+            while runs.len() < AT_ONCE && reopened.is_none() && is_due(next, runs.len()) {
                 let range = next..ready.min(next + LONGEST);
                 next = range.end;
                 let pieces = next.div_ceil(PIECE) as usize;
@@ -276,14 +325,11 @@ impl Follow {
                 let (of, file, tell) = (self.clone(), growth.file.clone(), tell.clone());
                 runs.spawn(async move { of.send_run(&file, range, whole, &tell).await });
             }
-            if runs.is_empty() && next >= ready {
-                match end {
-                    Some(end) => return Ok(end),
-                    None => end = growth.end().map_err(opening)?,
-                }
-                if end.is_some() {
-                    continue;
-                }
+            if runs.is_empty()
+                && next >= ready
+                && let Some(ended) = ended
+            {
+                return Ok(ended);
             }
             tokio::select! {
                 Some(run) = runs.join_next() => {
@@ -377,15 +423,18 @@ impl Follow {
     async fn complete(
         &self,
         growth: &mut Growth,
-        end: &End,
+        ended: Ended,
         sent: &mut Sent,
     ) -> Result<Option<Digest>, Trouble> {
         let opening = Failure::opening(&self.from);
-        let version = Version::of(&growth.look().map_err(opening)?).map_err(opening)?;
-        let (file, size) = (growth.file.clone(), version.size);
-        let read = spawn_blocking(move || outline_of(&file, size)).await;
-        let read = read.map_err(io::Error::other).and_then(|read| read);
-        let outline = read.map_err(opening)?;
+        let Ended {
+            end,
+            version,
+            outline,
+        } = ended;
+        let size = version.size;
+        let read = outline.await.map_err(io::Error::other);
+        let outline = read.and_then(|read| read).map_err(opening)?;
         let all = outline.values().iter().zip(0..);
         let mut wrong = all.filter(|(value, index)| sent.values[*index] != Some(**value));
         if let Some((_, index)) = wrong.next() {
@@ -398,10 +447,8 @@ impl Follow {
             empty.finish().await?;
         }
         slices::end(&self.client, &part, version, self.preserve).await?;
-        if !growth.has_still(end).map_err(opening)? {
-            let last = (size.saturating_sub(1) / PIECE) as usize;
-            sent.values.truncate(last);
-            sent.bytes = last as u64 * PIECE;
+        if !growth.has_still(&end).map_err(opening)? {
+            sent.go_on_from(size);
             return Ok(None);
         }
         let whole = self.name(WHOLE)?;
@@ -591,7 +638,7 @@ fn is_short(failure: &Failure) -> bool {
 const AT_ONCE: usize = 3;
 
 /// Bytes that make another run worth its round trips while one is under way, and most bytes of a run.
-const ENOUGH: u64 = 8 << 20;
+const ENOUGH: u64 = 2 << 20;
 const LONGEST: u64 = 32 << 20;
 
 /// Time between two looks at the file.
