@@ -121,7 +121,7 @@ fn what_another_program_adds_before_the_end_is_sent_too_and_it_does_not_wait_for
     let mut rec = Recording::new();
     rec.append(12 * MIB + 3);
     rec.writer = File::open("/dev/null").unwrap();
-    let copying = rec.start(&["--bwlimit", "8M"]);
+    let copying = rec.start(&["--bwlimit", "4M"]);
     sleep(Duration::from_millis(500));
     let begun = Instant::now();
     let again = File::options()
@@ -178,7 +178,7 @@ fn a_file_that_becomes_shorter_or_is_rewritten_is_an_error_and_nothing_is_kept()
 
     let mut rec = Recording::new();
     rec.append(6 * MIB);
-    let copying = rec.start(&["--idle", "500ms"]);
+    let copying = rec.start(&["--idle", "3s"]);
     rec.wait_for(5 * MIB as u64);
     rec.writer.seek(SeekFrom::Start(MIB as u64 + 7)).unwrap();
     rec.writer.write_all(b"another header").unwrap();
