@@ -17,7 +17,7 @@ use nicstripe_proto::{
 
 use super::{Client, objects::Stat};
 use crate::{
-    file::timestamp_of,
+    file::{FileError, timestamp_of},
     report::error::Error,
     trust::{Identity, PublicKey, is_by, sign},
 };
@@ -132,7 +132,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As for [`verify`](Self::verify); the daemon does not support it ([`Error::Unsupported`]).
+    /// As for [`verify`](Self::verify); the file has more than 8 TiB; the daemon does not support it ([`Error::Unsupported`]).
     pub async fn outline(&self, name: &Name) -> Result<(Stat, Outline), Error> {
         let (file, outline) = self.read_there(name, Digest::NONE).await?;
         let mut stat = Stat::of_wire(file.stat);
@@ -209,6 +209,10 @@ impl Client {
                 return Err(self.nonsense());
             };
             all.extend(values);
+            if all.len() > MOST_PIECES {
+                let why = "it has more than 8 TiB";
+                return Err(FileError::refused("tell the outline of", name, why).into());
+            }
             if let Some(file) = file {
                 break *file;
             }
@@ -230,6 +234,9 @@ impl Client {
         }
     }
 }
+
+/// Most pieces of an outline, which a hostile daemon could tell without an end: 256 MiB of memory.
+const MOST_PIECES: usize = 1 << 23;
 
 #[cfg(test)]
 mod tests {

@@ -214,6 +214,14 @@ async fn agree(
     }
 }
 
+impl Agreed {
+    /// Returns true if an outline is that of the file. With another size, inner nodes of the hash tree
+    /// could pass for pieces, and make the same digest.
+    fn is_of(&self, outline: &Outline) -> bool {
+        (outline.size(), outline.digest()) == (self.stat.size, self.digest)
+    }
+}
+
 impl Clone for Agreed {
     fn clone(&self) -> Self {
         Self {
@@ -287,7 +295,7 @@ async fn outline_of_any(
     for index in used {
         let replica = &replicas[*index];
         match replica.client.outline(&replica.name).await {
-            Ok((_, outline)) if outline.digest() == agreed.digest => return Ok(Arc::new(outline)),
+            Ok((_, outline)) if agreed.is_of(&outline) => return Ok(Arc::new(outline)),
             Ok((_, outline)) => {
                 last = Some(other_digest(replica, agreed.digest, outline.digest()));
             }
@@ -313,3 +321,30 @@ fn ended(error: tokio::task::JoinError) -> Error {
 /// Bytes and time between two records of durable pieces: a kill loses at most these.
 const SYNC_BYTES: u64 = 16 << 20;
 const SYNC_TIME: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use nicstripe_proto::{ChainingValue, outline::value_of};
+
+    use super::*;
+
+    #[test]
+    fn inner_nodes_of_the_hash_tree_are_no_pieces() {
+        let size = 2 * PIECE;
+        let piece = vec![7; PIECE as usize];
+        let values = (0..2).map(|index| value_of(size, index, &piece));
+        let outline = Outline::new(size, values.collect()).unwrap();
+        let agreed = Agreed {
+            digest: outline.digest(),
+            stat: Stat::new(Kind::File, size, SystemTime::UNIX_EPOCH),
+            outline: None,
+        };
+        assert!(agreed.is_of(&outline));
+        let root = vec![ChainingValue(agreed.digest.0)];
+        let forged = Outline::new(PIECE, root).unwrap();
+        assert_eq!(forged.digest(), agreed.digest);
+        assert!(!agreed.is_of(&forged));
+    }
+}

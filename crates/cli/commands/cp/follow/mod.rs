@@ -491,7 +491,7 @@ impl Follow {
         let source = source_of(found);
         let known = self.store.read(SOURCE, source.len() as u64 + 1).await?;
         if known.as_deref() == Some(source.as_bytes()) && !self.restart {
-            let values = self.marked().await?;
+            let values = self.marked(found.len()).await?;
             let bytes = values.len() as u64 * PIECE;
             let has_all = match self.client.stat(&self.name(PART)?).await {
                 Ok(part) => part.size >= bytes && found.len() >= bytes,
@@ -507,22 +507,24 @@ impl Follow {
         Ok(Vec::new())
     }
 
-    async fn marked(&self) -> Result<Vec<ChainingValue>, Failure> {
+    /// Returns the values of the marked pieces of a file of `size` bytes, which bounds what a daemon can tell.
+    async fn marked(&self, size: u64) -> Result<Vec<ChainingValue>, Failure> {
         let mut values = Vec::new();
-        loop {
+        while values.len() as u64 * PIECE < size {
             let mark = (values.len() as u64 * PIECE).to_string();
             let Some(text) = self.store.read(&mark, LONGEST_MARK).await? else {
-                return Ok(values);
+                break;
             };
             let lines = str::from_utf8(&text).unwrap_or_default().lines();
             let of_mark: Vec<_> = lines
                 .map_while(|line| line.parse::<Digest>().ok())
                 .collect();
             if of_mark.is_empty() {
-                return Ok(values);
+                break;
             }
             values.extend(of_mark.into_iter().map(|value| ChainingValue(value.0)));
         }
+        Ok(values)
     }
 
     fn spoiled(&self, at: u64, how: Spoiled) -> Trouble {

@@ -1,6 +1,7 @@
 //! Pieces of a file under way from several daemons into a part of it.
 
 use std::{
+    collections::BTreeMap,
     io,
     ops::ControlFlow,
     sync::Arc,
@@ -80,8 +81,8 @@ struct Shared {
 struct State {
     deal: Deal,
     tree: HashTree,
-    /// Source of each piece, by its index; `None` for those of an earlier call.
-    brought: Vec<Option<usize>>,
+    /// Source of each piece that arrived in this call.
+    brought: BTreeMap<ChunkId, usize>,
     /// Pieces that are being written, so that no two sources write one.
     writing: ChunkSet,
     /// Pieces that are written and not recorded.
@@ -104,8 +105,8 @@ impl Draw {
         tell: Tell,
     ) -> Self {
         let gone = sources.iter().map(|_| None).collect();
-        let brought = vec![None; part.grid().chunk_count() as usize];
-        let state = State::new(part.grid(), have, (brought, gone), Report::default());
+        let kept = (BTreeMap::new(), gone);
+        let state = State::new(part.grid(), have, kept, Report::default());
         Self {
             shared: Arc::new(Shared {
                 grid: part.grid(),
@@ -181,14 +182,14 @@ impl Draw {
         let wrong = wrong.map_err(ended)?;
         let wrong = wrong.map_err(|error| Error::failed("read back what arrived", error))?;
         let mut state = shared.state.lock();
-        for piece in &wrong {
-            if let Some(liar) = state.brought[piece.0 as usize].take() {
+        for piece in wrong.ranges().flat_map(ChunkRange::chunks) {
+            if let Some(liar) = state.brought.remove(&piece) {
                 state.gone[liar] = Some(LeftReplica::Lied);
             }
         }
         let all = ChunkRange::new(ChunkId(0), shared.grid.chunk_count());
         let values = outline.values();
-        let right = all.chunks().filter(|piece| !wrong.contains(piece));
+        let right = all.chunks().filter(|piece| !wrong.contains(*piece));
         let have = right.map(|piece| Subtree::of_chunk(piece, values[piece.0 as usize]));
         let kept = (
             std::mem::take(&mut state.brought),
@@ -240,7 +241,7 @@ impl State {
     fn new(
         grid: Grid,
         have: Vec<Subtree>,
-        (brought, gone): (Vec<Option<usize>>, Vec<Option<LeftReplica>>),
+        (brought, gone): (BTreeMap<ChunkId, usize>, Vec<Option<LeftReplica>>),
         report: Report,
     ) -> Self {
         let (mut tree, mut durable) = (HashTree::new(grid), ChunkSet::new());
@@ -468,7 +469,7 @@ impl Shared {
             let subtree = Subtree::of_chunk(piece, value);
             // A piece is stored once.
             let _ = state.tree.insert(subtree);
-            state.brought[piece.0 as usize] = Some(source);
+            state.brought.insert(piece, source);
             state.unsynced.push(subtree);
         }
         drop(state);
@@ -490,14 +491,14 @@ impl Shared {
     }
 
     /// Reads back what arrived. Returns the pieces that are not those of the file.
-    fn wrong(&self, outline: &Outline) -> io::Result<Vec<ChunkId>> {
-        let (mut wrong, mut bytes) = (Vec::new(), Vec::new());
+    fn wrong(&self, outline: &Outline) -> io::Result<ChunkSet> {
+        let (mut wrong, mut bytes) = (ChunkSet::new(), Vec::new());
         for (value, index) in outline.values().iter().zip(0..) {
             let range = outline.range_of(index);
             bytes.resize((range.end - range.start) as usize, 0);
             self.part.read_exact_at(&mut bytes, range.start)?;
             if value_of(outline.size(), index, &bytes) != *value {
-                wrong.push(ChunkId(index));
+                wrong.insert(ChunkId(index));
             }
         }
         Ok(wrong)

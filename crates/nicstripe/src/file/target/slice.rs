@@ -1,10 +1,11 @@
 //! Ranges of a file that several transfers write at the same time.
 
-use std::{fs::File, io};
+use std::{fs::File, io, thread::sleep, time::Duration};
 
 use nicstripe_proto::{FailCode, Grid, Subtree, message::Slice};
 use rustix::{
     fs::{FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat},
+    io::Errno,
     process::geteuid,
 };
 
@@ -84,7 +85,7 @@ pub(super) fn open(
 
 /// Makes a file at least this long. Others may make it longer at the same time.
 fn lengthen(part: &File, size: u64) -> io::Result<()> {
-    flock(part, FlockOperation::LockExclusive)?;
+    lock(part)?;
     let found = fstat(part)?.st_size as u64;
     let lengthened = match found < size {
         true => part.set_len(size),
@@ -93,6 +94,22 @@ fn lengthen(part: &File, size: u64) -> io::Result<()> {
     flock(part, FlockOperation::Unlock)?;
     lengthened
 }
+
+/// Locks a file for as long as its size takes. Another user who may read it can lock it as well, and is not
+/// waited for without an end.
+fn lock(part: &File) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match flock(part, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => sleep(LOCK_PAUSE),
+            locked => return Ok(locked?),
+        }
+    }
+    Err(io::Error::other("another program has locked it"))
+}
+
+/// How often a locked file is tried, and the time between two tries: a second in all.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Returns the position in the file of bytes at `offset` in the slice.
 pub(super) fn position(slice: Slice, offset: u64, len: usize) -> io::Result<u64> {
