@@ -409,8 +409,10 @@ fn settled_of(items: &[Item]) -> usize {
 }
 
 /// Maximum number of items that a receiver gets at a time from another. It has so many under way only if it
-/// is behind: usually it waits for the next one of its feed.
-const AT_ONCE: usize = 8;
+/// is behind: usually it waits for the next one of its feed. They end together, and each receiver after it
+/// gets them as one: with 8, a hundred runs of 64 receivers take up to 1.24 times the bound, with 4 up to
+/// 1.12, and with 2 the cables stand still between them.
+const AT_ONCE: usize = 4;
 
 /// Number of items that a receiver gets at a time from the source: enough to fill the cables while others
 /// are made durable.
@@ -427,7 +429,7 @@ pub fn item_size(most: u64, before: usize) -> u64 {
 }
 
 /// Number of the first items that are of different sizes.
-const FIRST: usize = AT_ONCE;
+const FIRST: usize = 8;
 
 /// Number of items that a receiver lacks among which its next one is looked for.
 const LOOKED_AT: usize = 8 * AT_ONCE;

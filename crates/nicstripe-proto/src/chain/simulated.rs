@@ -208,7 +208,14 @@ fn a_receiver_that_dies_is_bridged_from_what_its_successor_has() {
     let one = bound(2.0 * GIGABIT, 2.0 * GIGABIT);
     machines[1].dies_at = Some(one / 2);
     let run = run(2.0 * GIGABIT, &machines);
-    assert_eq!(run.changes, [Change::Gone { receiver: 1 }]);
+    // Its successor may see it first.
+    let unreached = Change::Unreached {
+        receiver: 2,
+        feed: 1,
+    };
+    let mut changes = run.changes;
+    changes.retain(|change| *change != unreached);
+    assert_eq!(changes, [Change::Gone { receiver: 1 }]);
     assert!(run.ended[0].unwrap() <= one.mul_f64(1.05));
     assert!(run.ended[2].unwrap() <= one.mul_f64(1.1));
     assert_eq!(run.sent, run.whole, "the first one feeds the last");
