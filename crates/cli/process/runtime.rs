@@ -14,7 +14,13 @@ use crate::failure::Failure;
 /// Measured on two cores: a second worker is woken in vain for most inputs, which costs 5 % of the
 /// processor time over two gigabit cables, and an unshaped copy is not faster with it.
 pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    run_with(cores().div_ceil(2), command)
+    finish(start()?, command)
+}
+
+/// Starts the runtime of [`run`], for a command that uses it several times.
+pub(crate) fn start() -> Result<Runtime, Failure> {
+    let workers = cores().div_ceil(2);
+    built(of_workers(workers), workers)
 }
 
 #[cfg(feature = "s3")]
@@ -25,17 +31,15 @@ pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Resul
 pub(crate) fn run_hashing<T>(
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    run_with(cores(), command)
+    let workers = cores();
+    finish(built(of_workers(workers), workers)?, command)
 }
 
-fn run_with<T>(
-    workers: usize,
-    command: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+fn of_workers(workers: usize) -> Builder {
     let mut builder = Builder::new_multi_thread();
     // Without a number, tokio reads TOKIO_WORKER_THREADS and panics if it is no positive number.
     builder.worker_threads(workers);
-    finish(built(builder, workers)?, command)
+    builder
 }
 
 /// Runs a command on the calling thread.

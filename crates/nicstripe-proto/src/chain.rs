@@ -112,6 +112,8 @@ struct Receiver {
     expected: Option<u64>,
     /// False if it must feed nobody.
     may_feed: bool,
+    /// True once it was found to be slow.
+    is_slow: bool,
     pace: Pace,
 }
 
@@ -167,6 +169,7 @@ impl Chain {
                 in_flight: 0,
                 expected,
                 may_feed: true,
+                is_slow: false,
                 pace: Pace::default(),
             }
         });
@@ -203,6 +206,7 @@ impl Chain {
     fn item_for(&self, index: usize) -> Option<(usize, u8, Feed)> {
         let receiver = &self.receivers[index];
         let most = match receiver.feed {
+            _ if receiver.is_slow => OF_SLOW,
             Feed::Source => FROM_SOURCE,
             Feed::Receiver(_) => AT_ONCE,
         };
@@ -295,10 +299,19 @@ impl Chain {
 
     /// Returns true once no receiver gets anything more.
     pub fn has_ended(&self) -> bool {
-        self.receivers.iter().all(|receiver| {
-            receiver.state == State::Gone
-                || (receiver.in_flight == 0 && receiver.settled == self.sizes.len())
-        })
+        (0..self.receivers.len()).all(|receiver| self.is_done(receiver))
+    }
+
+    /// Returns true once a receiver gets nothing more: it is gone, or has all that it will have.
+    pub fn is_done(&self, receiver: usize) -> bool {
+        let receiver = &self.receivers[receiver];
+        receiver.state == State::Gone
+            || (receiver.in_flight == 0 && receiver.settled == self.sizes.len())
+    }
+
+    /// Returns true if a receiver was found to be slow. The others need not wait for it.
+    pub fn is_slow(&self, receiver: usize) -> bool {
+        self.receivers[receiver].is_slow
     }
 
     /// Marks an item that was in flight. Returns false if it was not.
@@ -362,6 +375,7 @@ impl Chain {
         let share = self.share_of(index);
         if expected.is_some_and(|expected| rate < SLOW * share.min(expected as f64)) {
             self.changes.push_back(Change::Slow { receiver: index });
+            self.receivers[index].is_slow = true;
             self.pass_on(index);
         }
     }
@@ -417,6 +431,9 @@ const AT_ONCE: usize = 4;
 /// Number of items that a receiver gets at a time from the source: enough to fill the cables while others
 /// are made durable.
 const FROM_SOURCE: usize = 5;
+
+/// Number of items that a slow receiver gets at a time: its feed gives a file its name between two.
+const OF_SLOW: usize = 2;
 
 /// Returns the size in bytes of the next item, of which `before` come before it, for items of at most
 /// `most` bytes. Items that begin together and share the cables end together, and then so does all that

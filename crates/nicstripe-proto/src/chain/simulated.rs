@@ -46,6 +46,8 @@ struct Run {
     /// Time after which each receiver had everything.
     ended: Vec<Option<Duration>>,
     changes: Vec<Change>,
+    /// Receivers for which the others need not wait.
+    slow: Vec<usize>,
     /// Bytes of all items, and those that the source has sent.
     whole: u64,
     sent: u64,
@@ -65,6 +67,7 @@ fn run(source: f64, machines: &[Machine]) -> Run {
     let mut result = Run {
         ended: vec![None; machines.len()],
         changes: Vec::new(),
+        slow: Vec::new(),
         whole,
         sent: 0,
     };
@@ -112,6 +115,9 @@ fn run(source: f64, machines: &[Machine]) -> Run {
             .changes
             .extend(std::iter::from_fn(|| chain.next_change()));
     }
+    result.slow = (0..machines.len())
+        .filter(|receiver| chain.is_slow(*receiver))
+        .collect();
     result
 }
 
@@ -238,6 +244,7 @@ fn a_slow_receiver_is_named_and_holds_the_others_no_longer() {
     machines[1].part = 0.05;
     let run = run(2.0 * GIGABIT, &machines);
     assert_eq!(run.changes, [Change::Slow { receiver: 1 }]);
+    assert_eq!(run.slow, [1]);
     let one = bound(2.0 * GIGABIT, 2.0 * GIGABIT);
     // The branch takes a twentieth of the cables, and the others wait until it is known.
     for index in [0, 2, 3] {

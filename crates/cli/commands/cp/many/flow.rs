@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use futures_util::future::join_all;
 use indicatif::{ProgressBar, ProgressStyle};
 use nicstripe::chain::{Chain, Change, Fault, Feed, Need, Order};
-use tokio::task::JoinSet;
+use tokio::{sync::RwLock, task::JoinSet};
 
 use super::{
     super::arguments::OutputArgs,
@@ -20,11 +20,19 @@ pub(super) struct Flow {
     receivers: Arc<Vec<Receiver>>,
     files: Arc<Files>,
     chain: Chain,
-    /// Whether each receiver needed each file at the beginning.
-    needs: Arc<Vec<Vec<Need>>>,
+    /// Whether each receiver needs each file. While others get items of a file from it, it does not get
+    /// its name.
+    needs: Arc<Vec<Vec<RwLock<Need>>>>,
     /// Number of items of each receiver and file that are missing.
     missing: Vec<Vec<usize>>,
+    /// Bytes that each receiver needs, and has got.
+    whole: Vec<u64>,
+    got: Vec<u64>,
     gone: Vec<bool>,
+    /// Receivers whose files have their names.
+    named: Vec<bool>,
+    tasks: JoinSet<(Order, Result<(), Trouble>)>,
+    wishes: OutputArgs,
     bars: Vec<ProgressBar>,
     terminal: Terminal,
     sent: Sent,
@@ -37,7 +45,6 @@ pub(super) struct Sent {
     pub(super) from_here: u64,
     /// Bytes of the files that any receiver needed.
     pub(super) whole: u64,
-    pub(super) receivers: usize,
 }
 
 impl Flow {
@@ -74,47 +81,85 @@ impl Flow {
         let whole = whole.filter(|(file, _)| is_needed(*file));
         let sent = Sent {
             whole: whole.map(|(_, file)| file.version.size).sum(),
-            receivers: receivers.len(),
-            ..Sent::default()
+            from_here: 0,
         };
-        let bars = match wishes.draws_bars(terminal) && sent.whole > 0 {
-            true => bars(&receivers, &files, &needs, terminal),
-            false => Vec::new(),
+        let size = |needs: &Vec<Need>| {
+            let needed = files.files.iter().zip(needs);
+            let needed = needed.filter(|(_, need)| **need == Need::Missing);
+            needed.map(|(file, _)| file.version.size).sum()
         };
+        let count = receivers.len();
         Self {
-            gone: vec![false; receivers.len()],
+            whole: needs.iter().map(size).collect(),
+            got: vec![0; count],
+            gone: vec![false; count],
+            named: vec![false; count],
+            needs: Arc::new(needs.into_iter().map(locked).collect()),
             receivers: Arc::new(receivers),
             files: Arc::new(files),
-            needs: Arc::new(needs),
             terminal: terminal.clone(),
+            tasks: JoinSet::new(),
+            bars: Vec::new(),
             chain,
             missing,
-            bars,
+            wishes,
             sent,
         }
     }
 
-    /// Carries all items, then gives the files their names.
-    pub(super) async fn run(mut self) -> Sent {
-        let mut tasks = JoinSet::new();
+    /// What the chain has carried until now.
+    pub(super) fn sent(&self) -> Sent {
+        self.sent
+    }
+
+    /// Carries items until receivers have all that they will have, and nobody waits but for slow ones.
+    /// Gives files at them their names. Returns the numbers of their copies; none if all have ended.
+    pub(super) async fn run(&mut self) -> Vec<usize> {
+        if self.chain.has_ended() && self.unnamed().is_empty() {
+            return Vec::new();
+        }
+        self.show_bars();
         loop {
             while let Some(order) = self.chain.next_order() {
-                tasks.spawn(self.carry(order));
+                self.tasks.spawn(self.carry(order));
             }
             self.tell();
-            if self.chain.has_ended() {
+            let mut all = 0..self.receivers.len();
+            let waits_for =
+                |receiver| !self.chain.is_done(receiver) && !self.chain.is_slow(receiver);
+            if self.chain.has_ended() || (!all.any(waits_for) && !self.unnamed().is_empty()) {
                 break;
             }
-            let Some(carried) = tasks.join_next().await else {
+            let Some(carried) = self.tasks.join_next().await else {
                 break;
             };
             if let Ok((order, result)) = carried {
                 self.on_carried(order, result);
             }
         }
-        tasks.abort_all();
-        self.name_files().await;
-        self.sent
+        let ended = self.unnamed();
+        self.name_files(&ended).await;
+        for receiver in &ended {
+            self.named[*receiver] = true;
+        }
+        if self.chain.has_ended() {
+            for (receiver, gone) in self.receivers.iter().zip(&self.gone) {
+                if !gone {
+                    receiver.client.clone().close().await;
+                }
+            }
+        }
+        self.clear_bars();
+        let copies = ended.iter().map(|receiver| self.receivers[*receiver].copy);
+        copies.collect()
+    }
+
+    /// Returns the receivers that have all that they will have, and whose files have no names yet.
+    fn unnamed(&self) -> Vec<usize> {
+        let is_one = |receiver: &usize| {
+            self.chain.is_done(*receiver) && !self.gone[*receiver] && !self.named[*receiver]
+        };
+        (0..self.receivers.len()).filter(is_one).collect()
     }
 
     fn carry(&self, order: Order) -> impl Future<Output = (Order, Result<(), Trouble>)> + use<> {
@@ -129,7 +174,8 @@ impl Flow {
             let result = match order.feed {
                 Feed::Source => receiver.put(file, item).await,
                 Feed::Receiver(feed) => {
-                    let had_it = needs[feed][item.file] == Need::There;
+                    let need = needs[feed][item.file].read().await;
+                    let had_it = *need == Need::There;
                     receiver.fetch(file, item, (&receivers[feed], had_it)).await
                 }
             };
@@ -151,6 +197,7 @@ impl Flow {
                     self.sent.from_here += len;
                 }
                 self.missing[receiver][item.file] -= 1;
+                self.got[receiver] += len;
                 if let Some(bar) = self.bars.get(receiver) {
                     bar.inc(len);
                 }
@@ -201,73 +248,72 @@ impl Flow {
         }
     }
 
-    /// Gives files of several items that are whole their names, and removes others.
-    async fn name_files(&self) {
+    /// Gives files of several items at receivers their names if they are whole, and removes others.
+    async fn name_files(&self, ended: &[usize]) {
         let mut tasks = JoinSet::new();
-        for (index, missing) in self.missing.iter().enumerate() {
-            if self.gone[index] {
-                continue;
-            }
-            for (number, missing) in missing.iter().enumerate() {
-                let file = &self.files.files[number];
-                let is_made = self.needs[index][number] == Need::Missing && !file.is_one_item();
-                if !is_made {
-                    continue;
-                }
-                let (receivers, files, missing) =
-                    (self.receivers.clone(), self.files.clone(), *missing);
+        for index in ended.iter().copied() {
+            for (number, missing) in self.missing[index].iter().copied().enumerate() {
+                let (receivers, files, needs) = (
+                    self.receivers.clone(),
+                    self.files.clone(),
+                    self.needs.clone(),
+                );
                 tasks.spawn(async move {
                     let (receiver, file) = (&receivers[index], &files.files[number]);
+                    let mut need = needs[index][number].write().await;
+                    if *need != Need::Missing || file.is_one_item() {
+                        return;
+                    }
                     let is_named = missing == 0
                         && file.check().is_ok()
                         && receiver.complete(file).await.is_ok();
-                    if !is_named {
-                        receiver.give_up(file).await;
+                    match is_named {
+                        true => *need = Need::There,
+                        false => receiver.give_up(file).await,
                     }
                 });
             }
         }
         while tasks.join_next().await.is_some() {}
-        for (index, receiver) in self.receivers.iter().enumerate() {
-            if !self.gone[index] {
-                receiver.client.clone().close().await;
-            }
+    }
+
+    /// Draws a bar for each receiver, if the user wants any.
+    fn show_bars(&mut self) {
+        if !self.wishes.draws_bars(&self.terminal) || self.sent.whole == 0 {
+            return;
         }
+        let style =
+            ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+        for (index, receiver) in self.receivers.iter().enumerate() {
+            let bar = ProgressBar::new(self.whole[index]).with_style(style.clone());
+            let bar = self.terminal.bars.add(bar.with_position(self.got[index]));
+            bar.set_prefix(receiver.shown.clone());
+            self.bars.push(bar);
+        }
+        self.terminal.show_bars();
+    }
+
+    fn clear_bars(&mut self) {
+        if self.bars.is_empty() {
+            return;
+        }
+        for bar in self.bars.drain(..) {
+            bar.finish_and_clear();
+            self.terminal.bars.remove(&bar);
+        }
+        self.terminal.leave_bars();
     }
 }
 
 impl Drop for Flow {
     /// Removes the bars, also if the copy is interrupted.
     fn drop(&mut self) {
-        for bar in &self.bars {
-            bar.finish_and_clear();
-            self.terminal.bars.remove(bar);
-        }
-        if !self.bars.is_empty() {
-            self.terminal.leave_bars();
-        }
+        self.clear_bars();
     }
 }
 
-fn bars(
-    receivers: &[Receiver],
-    files: &Files,
-    needs: &[Vec<Need>],
-    terminal: &Terminal,
-) -> Vec<ProgressBar> {
-    let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = |(receiver, needs): (&Receiver, &Vec<Need>)| {
-        let needed = files.files.iter().zip(needs);
-        let needed = needed.filter(|(_, need)| **need == Need::Missing);
-        let size = needed.map(|(file, _)| file.version.size).sum();
-        let bar = ProgressBar::new(size).with_style(style.clone());
-        let bar = terminal.bars.add(bar);
-        bar.set_prefix(receiver.shown.clone());
-        bar
-    };
-    let bars = receivers.iter().zip(needs).map(bar).collect();
-    terminal.show_bars();
-    bars
+fn locked(needs: Vec<Need>) -> Vec<RwLock<Need>> {
+    needs.into_iter().map(RwLock::new).collect()
 }
 
 /// Number of files about which a target is asked at a time.

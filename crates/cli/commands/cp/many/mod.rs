@@ -17,13 +17,19 @@ use nicstripe::routes::RouteKeeper;
 use tokio::task::spawn_blocking;
 
 use self::{files::Files, flow::Flow, receiver::Receiver};
-use super::{arguments::Cp, check_here, copy_kind::CopyKind, error::PlanError, plan::Plan};
+use super::{
+    arguments::{Cp, OutputArgs},
+    check_here,
+    copy_kind::CopyKind,
+    error::PlanError,
+    plan::Plan,
+};
 use crate::{
     connect::location::Location,
     failure::Failure,
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals},
-    text::{quantity::Size, shown},
+    text::{counted, quantity::Size, shown},
 };
 
 impl Cp {
@@ -90,94 +96,138 @@ pub(super) fn run(mut copies: Vec<Cp>, terminal: &Terminal) -> Result<(), Failur
         for cp in &copies {
             check_here(&Plan::of(cp)?, &cp.tree)?;
         }
-        if cp.allows_chain() {
-            let keeper = cp.session.keeper()?;
-            runtime::run(distribute(&copies, keeper, terminal))?;
-        }
     }
-    let mut worst: Option<Failure> = None;
-    for cp in copies {
+    let mut finals = Finals {
+        copies: copies.iter().cloned().map(Some).collect(),
+        worst: None,
+        terminal,
+    };
+    if copies.first().is_some_and(Cp::allows_chain) {
+        distribute(&copies, &mut finals)?;
+    }
+    (0..copies.len()).try_for_each(|copy| finals.run(copy))?;
+    finals.worst.map_or(Ok(()), Err)
+}
+
+/// The copies to each target, which send what is left.
+struct Finals<'a> {
+    /// Those that have not begun.
+    copies: Vec<Option<Cp>>,
+    worst: Option<Failure>,
+    terminal: &'a Terminal,
+}
+
+impl Finals<'_> {
+    /// Runs a copy unless it has run. Only an interruption is an error.
+    fn run(&mut self, copy: usize) -> Result<(), Failure> {
+        let Some(cp) = self.copies[copy].take() else {
+            return Ok(());
+        };
         let target = cp.target().to_owned();
-        let Err(failure) = cp.run(terminal) else {
-            continue;
+        let Err(failure) = cp.run(self.terminal) else {
+            return Ok(());
         };
         if let Failure::Interrupted { .. } = failure {
             return Err(failure);
         }
-        terminal.say(format_args!("{} failed", shown(&target)));
-        let earlier = worst.take();
-        let (less, more) = match earlier {
+        self.terminal.say(format_args!("{} failed", shown(&target)));
+        let (less, more) = match self.worst.take() {
             Some(earlier) if earlier.exit().code() > failure.exit().code() => {
                 (Some(failure), earlier)
             }
             earlier => (earlier, failure),
         };
         if let Some(less) = less {
-            terminal.error(&less.one_line());
+            self.terminal.error(&less.one_line());
         }
-        worst = Some(more);
+        self.worst = Some(more);
+        Ok(())
     }
-    worst.map_or(Ok(()), Err)
 }
 
-/// Sends the large files along the chain. Only an interruption is an error: the copies that follow send
-/// what is missing, and say why they cannot.
-async fn distribute(
+/// Sends the large files along the chain. A target that has got them gets the rest at once; those that
+/// are slow go on meanwhile. Only an interruption is an error: the copies that follow send what is
+/// missing, and say why they cannot.
+fn distribute(copies: &[Cp], finals: &mut Finals<'_>) -> Result<(), Failure> {
+    let (cp, terminal) = (&copies[0], finals.terminal);
+    let (wishes, begun) = (cp.output(), Instant::now());
+    let keeper = cp.session.keeper()?;
+    let runtime = runtime::start()?;
+    let begin = begin(copies, &keeper, terminal, wishes);
+    let flow = match runtime.block_on(unless_stopped(begin)) {
+        Err(failure) if !matches!(failure, Failure::Interrupted { .. }) => {
+            terminal.warning(&format!("no chain: {}", failure.one_line()));
+            None
+        }
+        flow => flow?,
+    };
+    if let Some(mut flow) = flow {
+        let mut is_first = true;
+        loop {
+            let work = async { Ok(flow.run().await) };
+            let ended = runtime.block_on(unless_stopped(work))?;
+            let sent = flow.sent();
+            if std::mem::take(&mut is_first) && sent.whole > 0 && !wishes.quiet {
+                terminal.say(format_args!(
+                    "sent {} for {} to {} in {:.1} s",
+                    Size(sent.from_here),
+                    Size(sent.whole),
+                    counted(ended.len() as u64, "machine"),
+                    begun.elapsed().as_secs_f64()
+                ));
+            }
+            if ended.is_empty() {
+                break;
+            }
+            ended.into_iter().try_for_each(|copy| finals.run(copy))?;
+        }
+    }
+    runtime.shutdown_background();
+    Ok(())
+}
+
+async fn unless_stopped<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    Signals::take()?.unless_stopped(work).await
+}
+
+/// Connects to the targets, and plans what each gets from whom; `None` if that is nothing.
+async fn begin(
     copies: &[Cp],
-    keeper: Arc<RouteKeeper>,
+    keeper: &Arc<RouteKeeper>,
     terminal: &Terminal,
-) -> Result<(), Failure> {
-    let mut signals = Signals::take()?;
-    let begun = Instant::now();
-    let wishes = copies[0].output();
+    wishes: OutputArgs,
+) -> Result<Option<Flow>, Failure> {
     let CopyKind::PutTree { sources, .. } = Plan::of(&copies[0])?.kind else {
-        return Ok(());
+        return Ok(None);
     };
     let is_recursive = copies[0].tree.is_recursive();
-    let work = async {
-        let found = spawn_blocking(move || Files::of(&sources, is_recursive)).await;
-        let files = found.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
-        if files.items.is_empty() {
-            return Ok(None);
-        }
-        let connected = join_all(copies.iter().map(|cp| Receiver::connect(cp, &keeper))).await;
-        let mut receivers = Vec::new();
-        for (cp, connected) in copies.iter().zip(connected) {
-            match connected {
-                Ok(receiver) => receivers.push(receiver),
-                Err(failure) => {
-                    let (target, why) = (shown(cp.target()), failure.one_line());
-                    terminal.warning(&format!("{target} is not in the chain: {why}"));
-                }
+    let found = spawn_blocking(move || Files::of(&sources, is_recursive)).await;
+    let mut files = found.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
+    if files.files.is_empty() {
+        return Ok(None);
+    }
+    let all = copies.iter().enumerate();
+    let connected = join_all(all.map(|cp| Receiver::connect(cp, keeper))).await;
+    let mut receivers = Vec::new();
+    for (cp, connected) in copies.iter().zip(connected) {
+        match connected {
+            Ok(receiver) => receivers.push(receiver),
+            Err(failure) => {
+                let (target, why) = (shown(cp.target()), failure.one_line());
+                terminal.warning(&format!("{target} is not in the chain: {why}"));
             }
         }
-        if receivers.len() < 2 {
-            return Ok(None);
-        }
-        // The fastest first: nobody waits for one that is slower than itself.
-        receivers.sort_by_key(|receiver| std::cmp::Reverse(receiver.expected));
-        let flow = Flow::new(receivers, files, terminal, wishes).await;
-        Ok(Some(flow.run().await))
-    };
-    let ended = signals.unless_stopped(work).await;
-    if let Ok(Some(sent)) = &ended
-        && sent.whole > 0
-        && !wishes.quiet
-    {
-        terminal.say(format_args!(
-            "sent {} for {} to {} machines in {:.1} s",
-            Size(sent.from_here),
-            Size(sent.whole),
-            sent.receivers,
-            begun.elapsed().as_secs_f64()
-        ));
     }
-    match ended {
-        Err(stopped @ Failure::Interrupted { .. }) => Err(stopped),
-        Err(failure) => {
-            terminal.warning(&format!("no chain: {}", failure.one_line()));
-            Ok(())
-        }
-        Ok(_) => Ok(()),
+    if receivers.len() < 2 {
+        return Ok(None);
     }
+    files.cut(
+        receivers
+            .iter()
+            .filter_map(|receiver| receiver.expected)
+            .min(),
+    );
+    // The fastest first: nobody waits for one that is slower than itself.
+    receivers.sort_by_key(|receiver| std::cmp::Reverse(receiver.expected));
+    Ok(Some(Flow::new(receivers, files, terminal, wishes).await))
 }

@@ -27,6 +27,8 @@ use crate::{connect::setup, failure::Failure};
 /// Target of a copy, with a session of its own for the chain.
 #[derive(Debug)]
 pub(super) struct Receiver {
+    /// Number of the copy whose target it is.
+    pub(super) copy: usize,
     /// Host of the target.
     pub(super) shown: String,
     pub(super) client: Client,
@@ -58,7 +60,10 @@ pub(super) enum Trouble {
 
 impl Receiver {
     /// Connects to the target of a copy.
-    pub(super) async fn connect(cp: &Cp, keeper: &Arc<RouteKeeper>) -> Result<Self, Failure> {
+    pub(super) async fn connect(
+        (copy, cp): (usize, &Cp),
+        keeper: &Arc<RouteKeeper>,
+    ) -> Result<Self, Failure> {
         let plan = Plan::of(cp)?;
         let shown = plan.place.host.to_string();
         let patience = |builder: ClientBuilder| builder.patience(PATIENCE);
@@ -80,6 +85,7 @@ impl Receiver {
         addresses.retain(|address| seen.insert(*address));
         addresses.truncate(MOST_ADDRESSES);
         Ok(Self {
+            copy,
             places: places(&cp, &client).await?,
             fetch_key: client.fetch_key().await?,
             key: client.peer().await?.key,
