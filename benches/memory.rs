@@ -5,19 +5,25 @@
 //! The source file is fully allocated, because holes are not sent. The cables are unshaped. Source
 //! and copy are on a disk, which needs free space of twice `--size`. The output shows the peak
 //! resident memory (VmHWM, including the used part of the program's code) and the anonymous memory
-//! (RssAnon), sampled every 20 ms.
+//! (RssAnon), sampled every 20 ms. With `--clients 40,200`, so many clients of one key each copy 50 MiB
+//! at once instead, over loopback; the output shows the daemon's peak, and how many failed.
 #![forbid(unsafe_code)]
 
 use std::{
+    fs,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use clap::Args;
-use nicstripe_testkit::bench::{
-    Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way,
-    circumstances, cp, parse_size, serve, start_daemon, time_limit,
+use nicstripe_lab::Host;
+use nicstripe_testkit::{
+    bench::{
+        Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way,
+        as_nicstripe, circumstances, cp, parse_size, serve, start_daemon, time_limit,
+    },
+    program,
 };
 
 #[derive(Debug, Args)]
@@ -34,6 +40,10 @@ struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
+    /// Instead: numbers of clients that copy at once, one number after the other
+    #[arg(long, value_delimiter = ',')]
+    clients: Vec<u32>,
+
     /// Folder on a disk for source and target [default: cargo's, target/tmp]
     #[arg(long)]
     place: Option<PathBuf>,
@@ -44,6 +54,9 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
+    if !arguments.clients.is_empty() {
+        return crowds(&arguments.clients);
+    }
     let cables = Cables::unshaped(usize::from(arguments.links));
     let place = Place::on_disk(arguments.place.as_deref(), arguments.size.saturating_mul(2))?;
     let mut sample = Sample::incompressible(
@@ -84,6 +97,49 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Measures the daemon while each number of clients copies at once. Every copy is compared.
+fn crowds(numbers: &[u32]) -> Result<()> {
+    let most = u64::from(numbers.iter().copied().max().unwrap_or(0));
+    let place = Place::in_memory((most + 2) * OF_A_CLIENT)?;
+    let mut sample = Sample::incompressible(place.files(Host::A).join("sample.bin"), OF_A_CLIENT)?;
+    let cables = Cables::unshaped(1);
+    let scene = Scene::build(&cables, &place, &mut sample, Host::A)?;
+    let mut table = Table::new(&["clients", "s", "failed", "daemon, MiB", "bar, MiB"]);
+    for number in numbers {
+        let daemon = start_daemon(serve(&scene), &place)?;
+        let begun = Instant::now();
+        let start = |client: u32| {
+            let command = scene.lab.command(Host::B, program());
+            let mut command = as_nicstripe(command, &place, Host::A, "cp");
+            command
+                .arg("--quiet")
+                .arg(&scene.sample.path)
+                .arg(format!("127.0.0.1:{client}"));
+            Process::spawn(command, &format!("client-{client}"), &place.logs())
+        };
+        let clients = (0..*number).map(start).collect::<Result<Vec<_>>>()?;
+        let mut failed = 0;
+        for (index, mut client) in clients.into_iter().enumerate() {
+            client.await_end(begun + Duration::from_secs(300))?;
+            let copy = place.files(Host::B).join(index.to_string());
+            let is_right = client.succeeded().and_then(|()| scene.sample.check(&copy));
+            failed += usize::from(is_right.inspect_err(|error| eprintln!("{error}")).is_err());
+            let _ = fs::remove_file(copy);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let peak = daemon.memory().map_or(0, |[peak, _]| peak);
+        table.row([
+            number.to_string(),
+            format!("{seconds:.1}"),
+            failed.to_string(),
+            format!("{:.1}", peak as f64 / f64::from(1 << 20)),
+            "≤ 96".to_owned(),
+        ]);
+    }
+    println!("\n{}\n\n{table}", circumstances(&[Contender::Nicstripe]));
+    Ok(())
+}
+
 /// Copies the scene's file. Returns the wall-clock time, and the peak memory of client and daemon.
 fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
     let daemon = start_daemon(serve(scene), scene.place)?;
@@ -110,6 +166,9 @@ fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
     scene.discard()?;
     Ok((took, peaks))
 }
+
+/// Bytes that each of many clients copies.
+const OF_A_CLIENT: u64 = 50 << 20;
 
 const INTERVAL: Duration = Duration::from_millis(20);
 

@@ -10,6 +10,7 @@ use crate::{
     cgroup::Groups,
     disk::Disk,
     play::{Play, Played, Start},
+    strangers::{Strangers, small_copy},
 };
 
 /// Fault injected into a copy.
@@ -34,6 +35,7 @@ pub(crate) enum Case {
     Narrow,
     Crossed,
     Opposite,
+    Strangers,
 }
 
 /// Measured value other than the time, and its threshold.
@@ -73,7 +75,7 @@ pub(crate) struct Outcome {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::None,
         Self::Cut,
         Self::Silent,
@@ -93,6 +95,7 @@ impl Case {
         Self::Narrow,
         Self::Crossed,
         Self::Opposite,
+        Self::Strangers,
     ];
 
     /// Returns the name of the case on the command line (`--case`).
@@ -155,6 +158,20 @@ impl Case {
                 bar: 1.0,
                 least: false,
             }],
+            Self::Strangers => &[
+                Also {
+                    of_it: "% of the sum",
+                    decimals: 1,
+                    bar: 95.0,
+                    least: true,
+                },
+                Also {
+                    of_it: "s of a new client",
+                    decimals: 3,
+                    bar: 1.0,
+                    least: false,
+                },
+            ],
             Self::Narrow => &[Also {
                 of_it: "MiB with page cache",
                 decimals: 0,
@@ -260,6 +277,17 @@ impl Case {
                 at_half(&mut play, |play| Ok(play.scene.lab.cut(0)?), 1.0)?;
             }
             Self::Stall => return stall(play, way, disk.ok_or("no disk")?),
+            Self::Strangers => {
+                let _strangers = Strangers::begin(play.scene)?;
+                play.rest_on(2.0);
+                play.until_share(0.6)?;
+                let new_client = small_copy(play.scene)?.as_secs_f64();
+                let (size, sum) = (play.scene.sample.size, play.scene.cables.theory());
+                let played = play.end()?;
+                let rate = size as f64 * 8.0 / played.wall.as_secs_f64();
+                let share = 100.0 * rate / sum.unwrap_or(f64::NAN);
+                return Ok(Outcome::of(&played, vec![share, new_client]));
+            }
         }
         let size = play.scene.sample.size;
         let sum = play.scene.cables.theory().unwrap_or(f64::NAN);

@@ -20,6 +20,7 @@
 //! | stall | the receiver's disk stalls for 30 s (fsfreeze) | full rate again ≤ 1 s later; no connection is abandoned, memory stays constant |
 //! | opposite | two interfaces of each machine at one switch; one end of each of the two links is cut at half | ≤ 2 s over ideal |
 //! | crossed | like opposite, then both ends are plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
+//! | strangers | 10,000 strangers connect to the daemon again and again | ≥ 95 % of both cables' goodput, a new client in ≤ 1 s |
 //! | narrow | 4 cables, client and daemon each in a memory cgroup of 128 MiB, files on a disk | the copy succeeds |
 //!
 //! The ideal time ends when the remaining cables, counted from the last event, could have carried
@@ -33,6 +34,7 @@ mod cases;
 mod cgroup;
 mod disk;
 mod play;
+mod strangers;
 
 use std::process::ExitCode;
 
@@ -65,6 +67,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(strangers) = strangers::Strangers::of_this_process() {
+        return strangers.play();
+    }
     // In a separate mount namespace, so that the mounts are private and end with the process.
     disk::enter_own_mounts();
     nicstripe_testkit::bench::run(bench)

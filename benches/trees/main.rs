@@ -1,7 +1,7 @@
 //! Copies of trees and pipes: nicstripe over all cables, and an rsync daemon over one, because
 //! rsync cannot use more.
 //!
-//! `cargo bench --bench trees -- --case small,unchanged,empty,real,pipe --links 2 --runs 3
+//! `cargo bench --bench trees -- --case small,unchanged,empty,real,pipe,delta,inplace,sparse --links 2 --runs 3
 //! --direction put,get --disk /mnt/disk`
 //!
 //! | case | measured | data |
@@ -11,6 +11,8 @@
 //! | empty | peak memory of client and daemon | `--many 100000` empty files |
 //! | real | `put -a` and `get -a`; every entry compared | each `--tree PATH`, or the Rust toolchain, /usr/share and a clone of this checkout |
 //! | pipe | `tar c TREE \| nicstripe cp - host:x.tar` and back; a reader of 20 MB/s | the first `--tree`, or the toolchain |
+//! | delta, inplace | `cp --delta` or `--inplace` of a file over an older one, of which 2 % differ: bytes on the cables | `--image 4G` |
+//! | sparse | a file with holes: bytes on the cables, the map of holes | 25 times `--image`, with a quarter of `--image` as data |
 //!
 //! Source and target are in memory, or in `--disk`. The cables are shaped; theory is their
 //! theoretical goodput. Each run has new hosts and cables; the programs are interleaved. The bench
@@ -20,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod generated;
+mod image;
 mod pipe;
 mod real;
 
@@ -69,6 +72,10 @@ struct Arguments {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     many: u64,
 
+    /// Size of the file in the cases delta and inplace, in bytes
+    #[arg(long, default_value = "4G", value_parser = parse_size)]
+    image: u64,
+
     /// Tree for the cases real and pipe; may be repeated
     #[arg(long, num_args = 1..)]
     tree: Vec<PathBuf>,
@@ -96,6 +103,9 @@ enum Case {
     Empty,
     Real,
     Pipe,
+    Delta,
+    Inplace,
+    Sparse,
 }
 
 fn main() -> ExitCode {
@@ -119,6 +129,9 @@ fn bench(mut arguments: Arguments) -> Result<()> {
             Case::Empty => generated::empty(&arguments),
             Case::Real => real::bench(&arguments),
             Case::Pipe => pipe::bench(&arguments),
+            Case::Delta => image::delta(&arguments, "--delta"),
+            Case::Inplace => image::delta(&arguments, "--inplace"),
+            Case::Sparse => image::sparse(&arguments),
         };
         match result {
             Ok(table) => println!(

@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use nicstripe::bench::BenchReport;
 use nicstripe_lab::{Host, Lab};
 use serde::Deserialize;
 
@@ -26,6 +27,10 @@ pub enum Contender {
     OtherNicstripe,
     /// `nicstripe cp` to a host that ssh reaches, without a daemon.
     NicstripeSsh,
+    /// `nicstripe exec`: a dd at the peer whose file is there, between a file here and the cables.
+    Exec,
+    /// `nicstripe bench`, which moves no file: the rate that it reports.
+    Bench,
     /// The bench itself at both ends, as a minimal program over all cables: `benches/floor`. Only
     /// that bench can play these parts.
     #[value(skip)]
@@ -102,7 +107,7 @@ impl Contender {
 
     fn programs(self) -> Vec<&'static str> {
         match self {
-            Self::Nicstripe => vec![program()],
+            Self::Nicstripe | Self::Exec | Self::Bench => vec![program()],
             Self::OtherNicstripe => vec![other_program()],
             Self::NicstripeSsh => vec![program(), "ssh"],
             Self::Floor => Vec::new(),
@@ -131,7 +136,7 @@ impl Contender {
 
     /// Returns true if the program leaves a copy of the file that can be compared with the source.
     pub(crate) fn copies_files(self) -> bool {
-        !matches!(self, Self::Iperf3 | Self::Ssh)
+        !matches!(self, Self::Iperf3 | Self::Ssh | Self::Bench)
     }
 
     /// Parses nicstripe's report and checks its digest. Returns `None` for other programs.
@@ -147,12 +152,28 @@ impl Contender {
         Ok(Some(report))
     }
 
+    /// Returns the rate in bits a second that a program reports for a direction, if it does nothing else.
+    pub(crate) fn reported_rate(self, output: &str, from: Host) -> Result<Option<f64>> {
+        if self != Self::Bench {
+            return Ok(None);
+        }
+        let summary = serde_json::from_str::<BenchReport>(output)?.summary;
+        let rate = match from {
+            Host::A => summary.together,
+            Host::B => summary.reverse,
+        };
+        let rate = rate.ok_or("nicstripe bench reported no rate")?;
+        Ok(Some(rate.median_bps as f64))
+    }
+
     /// Returns the server and client commands for a copy of the scene's file.
     pub(crate) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
         match self {
             Self::Nicstripe => nicstripe(scene, program()),
             Self::OtherNicstripe => nicstripe(scene, other_program()),
             Self::NicstripeSsh => over_ssh(scene),
+            Self::Exec => exec(scene),
+            Self::Bench => Ok(bench(scene)),
             Self::Floor => floor(scene),
             Self::Ssh => ssh(scene),
             Self::Scp => scp(scene),
@@ -172,6 +193,8 @@ impl fmt::Display for Contender {
             Self::Nicstripe => "nicstripe",
             Self::OtherNicstripe => "other-nicstripe",
             Self::NicstripeSsh => "nicstripe-ssh",
+            Self::Exec => "exec",
+            Self::Bench => "bench",
             Self::Floor => "floor",
             Self::Ssh => "ssh",
             Self::Scp => "scp",
@@ -231,18 +254,60 @@ fn cp_by(scene: &Scene<'_>, program: &str, remote: &str) -> Result<Command> {
 
 /// Returns a plan of one build of nicstripe, client and daemon.
 fn nicstripe(scene: &Scene<'_>, program: &str) -> Result<Plan> {
-    let server = Server {
-        host: Host::B,
-        command: as_daemon(on_host(scene, Host::B, program), scene.place),
-        ready: Ready::Says(LISTENING),
-    };
     let remote = format!("{}:{}", scene.peer, scene.sample.name()?);
     let mut client = cp_by(scene, program, &remote)?;
     client.arg("--json");
     Ok(Plan {
-        servers: vec![server],
+        servers: vec![daemon(scene, program)],
         clients: vec![(Host::A, client)],
     })
+}
+
+/// Returns the daemon of host B as a server.
+fn daemon(scene: &Scene<'_>, program: &str) -> Server {
+    Server {
+        host: Host::B,
+        command: as_daemon(on_host(scene, Host::B, program), scene.place),
+        ready: Ready::Says(LISTENING),
+    }
+}
+
+/// Returns a plan in which host A may run every command on host B.
+fn exec(scene: &Scene<'_>) -> Result<Plan> {
+    let peers = scene.place.home(Host::B).peers_file();
+    let line = fs::read_to_string(&peers)?;
+    if !line.starts_with(ALL_COMMANDS) {
+        fs::write(&peers, format!("{ALL_COMMANDS} {line}"))?;
+    }
+    let (redirected, here, there) = match scene.from {
+        Host::A => ("exec \"$@\" < \"$0\"", scene.sample.path.clone(), "of="),
+        Host::B => ("exec \"$@\" > \"$0\"", scene.received()?, "if="),
+    };
+    let mut client = scene.lab.command(Host::A, "sh");
+    client
+        .args(["-c", redirected])
+        .arg(here)
+        .args([program(), "exec", &scene.peer, "--", "dd", "bs=1M"])
+        .args([&format!("{there}{}", scene.sample.name()?), "status=none"])
+        .env("NICSTRIPE_HOME", scene.place.home(Host::A).config())
+        .env_remove("RUST_LOG");
+    Ok(Plan {
+        servers: vec![daemon(scene, program())],
+        clients: vec![(Host::A, client)],
+    })
+}
+
+/// Returns a plan of `nicstripe bench` for 5 s.
+fn bench(scene: &Scene<'_>) -> Plan {
+    let command = on_host(scene, Host::A, program());
+    let mut client = as_nicstripe(command, scene.place, Host::A, "bench");
+    client
+        .arg(&scene.peer)
+        .args(["-t", "5", "--repeat", "1", "--json", "--no-history"]);
+    Plan {
+        servers: vec![daemon(scene, program())],
+        clients: vec![(Host::A, client)],
+    }
 }
 
 /// Returns a plan with an sshd on host B. `nicstripe cp` starts the program there itself.
@@ -375,6 +440,9 @@ pub fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand:
         .env_remove("RUST_LOG");
     command
 }
+
+/// Right to run every command, at the beginning of a line of peers.
+const ALL_COMMANDS: &str = "exec=*";
 
 /// Report of `nicstripe cp --json`, limited to the fields that the benches use.
 #[derive(Debug, Deserialize)]

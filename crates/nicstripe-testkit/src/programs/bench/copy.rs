@@ -33,6 +33,8 @@ pub struct Copied {
     pub size: u64,
     /// Report of nicstripe; `None` for other programs.
     pub report: Option<CpReport>,
+    /// Rate in bits per second that a program reports that only measures; `None` for others.
+    pub reported_rate: Option<f64>,
 }
 
 /// Hooks that a bench runs before, during and after a copy. `()` is the implementation without hooks.
@@ -134,8 +136,9 @@ pub fn measure_watched(
 
     watch.after(scene)?;
 
-    let mut report = None;
+    let (mut report, mut reported_rate) = (None, None);
     for (_, client) in &clients {
+        reported_rate = contender.reported_rate(&client.output()?, scene.from)?;
         report = contender.check_report(&client.output()?, scene.sample)?;
     }
     if contender.copies_files() {
@@ -155,12 +158,17 @@ pub fn measure_watched(
         cables,
         size: scene.sample.size,
         report,
+        reported_rate,
     })
 }
 
 impl Copied {
-    /// Returns the goodput in bits per second: file bits divided by wall-clock time.
+    /// Returns the goodput in bits per second: file bits divided by wall-clock time, or what the program
+    /// reports.
     pub fn goodput(&self) -> f64 {
+        if let Some(rate) = self.reported_rate {
+            return rate;
+        }
         self.size as f64 * 8.0 / self.wall.as_secs_f64()
     }
 
