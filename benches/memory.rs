@@ -105,6 +105,7 @@ fn crowds(numbers: &[u32]) -> Result<()> {
     let cables = Cables::unshaped(1);
     let scene = Scene::build(&cables, &place, &mut sample, Host::A)?;
     let mut table = Table::new(&["clients", "s", "failed", "daemon, MiB", "bar, MiB"]);
+    let mut all_failed = 0;
     for number in numbers {
         let daemon = start_daemon(serve(&scene), &place)?;
         let begun = Instant::now();
@@ -114,18 +115,19 @@ fn crowds(numbers: &[u32]) -> Result<()> {
             command
                 .arg("--quiet")
                 .arg(&scene.sample.path)
-                .arg(format!("127.0.0.1:{client}"));
+                .arg(format!("127.0.0.1:copy-{client}"));
             Process::spawn(command, &format!("client-{client}"), &place.logs())
         };
         let clients = (0..*number).map(start).collect::<Result<Vec<_>>>()?;
         let mut failed = 0;
         for (index, mut client) in clients.into_iter().enumerate() {
             client.await_end(begun + Duration::from_secs(300))?;
-            let copy = place.files(Host::B).join(index.to_string());
+            let copy = place.files(Host::B).join(format!("copy-{index}"));
             let is_right = client.succeeded().and_then(|()| scene.sample.check(&copy));
             failed += usize::from(is_right.inspect_err(|error| eprintln!("{error}")).is_err());
             let _ = fs::remove_file(copy);
         }
+        all_failed += failed;
         let seconds = begun.elapsed().as_secs_f64();
         let peak = daemon.memory().map_or(0, |[peak, _]| peak);
         table.row([
@@ -137,7 +139,10 @@ fn crowds(numbers: &[u32]) -> Result<()> {
         ]);
     }
     println!("\n{}\n\n{table}", circumstances(&[Contender::Nicstripe]));
-    Ok(())
+    match all_failed {
+        0 => Ok(()),
+        failed => Err(format!("{failed} clients failed").into()),
+    }
 }
 
 /// Copies the scene's file. Returns the wall-clock time, and the peak memory of client and daemon.

@@ -52,10 +52,10 @@ pub(crate) fn sparse(arguments: &Arguments) -> Figures {
         let [source, target] = ends(&place, *way);
         let file = File::create_new(&source)?;
         file.set_len(size)?;
-        let part = size / (data / EXTENT).max(1);
-        for index in 0..data / EXTENT {
-            let page = random(index, part.saturating_sub(EXTENT) / PAGE);
-            file.write_all_at(&content(index, EXTENT), index * part + page * PAGE)?;
+        let part = size / (data / DATA).max(1);
+        for index in 0..data / DATA {
+            let page = random(index, part.saturating_sub(DATA) / PAGE);
+            file.write_all_at(&content(index, DATA), index * part + page * PAGE)?;
         }
         file.sync_all()?;
         let (map, whole) = (data_map(&source)?, Sample::of(source)?);
@@ -171,8 +171,11 @@ const HEADINGS: [&str; 9] = [
 
 const NAME: &str = "image.bin";
 
-/// Size in bytes of the extents that `--delta` compares, and of the data between holes.
+/// Size in bytes of the extents that `--delta` compares.
 const EXTENT: u64 = 256 << 10;
+
+/// Size in bytes of the data between two holes.
+const DATA: u64 = 1 << 20;
 
 /// One of so many extents is changed: 2 %.
 const ONE_IN: usize = 50;
