@@ -1,8 +1,15 @@
 //! Bench report as metrics for node_exporter's textfile collector.
 
-use std::fmt::{Display, Write as _};
+use std::fmt;
 
 use nicstripe::bench::{BaselineVerdict, BenchLink, BenchReport, Limiter, Phase, Spread};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, text},
+    metrics::MetricType,
+    registry::Registry,
+};
 
 use super::reading::{Reading, limiter_text, phase_text};
 
@@ -10,39 +17,48 @@ use super::reading::{Reading, limiter_text, phase_text};
 /// absent.
 pub(crate) fn metrics(report: &BenchReport) -> String {
     let reading = Reading::of(report);
-    let mut text = Text::new(reading);
-    totals(&mut text, reading);
-    links(&mut text, reading);
-    summary(&mut text, reading);
-    state(&mut text, reading);
-    text.text
+    let [_, peer] = reading.machines();
+    let mut families = Families {
+        peer,
+        families: Vec::new(),
+    };
+    totals(&mut families, reading);
+    links(&mut families, reading);
+    summary(&mut families, reading);
+    state(&mut families, reading);
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(families));
+    let mut written = String::new();
+    // A string takes all.
+    let _ = text::encode_registry(&mut written, &registry);
+    written
 }
 
-fn totals(text: &mut Text, reading: Reading<'_>) {
-    text.family(
+fn totals(all: &mut Families, reading: Reading<'_>) {
+    all.family(
         "goodput_bits_per_second",
         "Goodput of all links: median, minimum and maximum of the repeats",
     );
     for (phase, spread) in reading.whole_phases() {
         for (stat, bps) in stats(spread) {
-            text.sample(&[("load", label_of(phase)), ("stat", stat)], bps);
+            all.sample([("load", label_of(phase)), ("stat", stat)], bps as f64);
         }
     }
-    text.family("stable", "1 if the repeats agree");
+    all.family("stable", "1 if the repeats agree");
     for (phase, spread) in reading.whole_phases() {
-        text.sample(&[("load", label_of(phase))], u8::from(spread.stable));
+        all.sample([("load", label_of(phase))], as_number(spread.stable));
     }
     let theory = reading.report.summary.theory_bps;
-    text.value(
+    all.value(
         "theory_bits_per_second",
         "Maximum goodput of all links in one direction",
-        theory,
+        theory.map(|bps| bps as f64),
     );
 }
 
-fn links(text: &mut Text, reading: Reading<'_>) {
+fn links(all: &mut Families, reading: Reading<'_>) {
     let links = &reading.report.links;
-    text.family(
+    all.family(
         "link_goodput_bits_per_second",
         "Goodput of a link, alone and with all: median, minimum and maximum of the repeats",
     );
@@ -52,16 +68,18 @@ fn links(text: &mut Text, reading: Reading<'_>) {
             .map(|(phase, _)| (label_of(phase), reading.part(phase, link)));
         for (load, spread) in std::iter::once(("alone", reading.alone(link))).chain(whole) {
             for (stat, bps) in spread.into_iter().flat_map(stats) {
-                text.link(link.id, &[("load", load), ("stat", stat)], bps);
+                let load = [("load", load.to_owned()), ("stat", stat.to_owned())];
+                let labels = of_link(reading, link.id).into_iter().chain(load);
+                all.sample(labels, bps as f64);
             }
         }
     }
     let phase = reading.main_phase().unwrap_or(Phase::Together);
     for (name, help, value) in OF_LINK {
-        text.family(name, help);
+        all.family(name, help);
         for link in links {
             if let Some(value) = value(reading, phase, link) {
-                text.link(link.id, &[], value);
+                all.sample(of_link(reading, link.id), value);
             }
         }
     }
@@ -94,7 +112,7 @@ const OF_LINK: [(&str, &str, OfLink); 4] = [
     ),
 ];
 
-fn summary(text: &mut Text, reading: Reading<'_>) {
+fn summary(all: &mut Families, reading: Reading<'_>) {
     let summary = &reading.report.summary;
     for (name, help, value) in [
         (
@@ -113,43 +131,43 @@ fn summary(text: &mut Text, reading: Reading<'_>) {
             summary.fairness,
         ),
     ] {
-        text.value(name, help, value);
+        all.value(name, help, value);
     }
-    text.family(
+    all.family(
         "cpu_seconds_per_gigabit",
         "Processor time of each end per gigabit",
     );
     let cpu = &summary.cpu_s_per_gbit;
     for (end, seconds) in [("client", cpu.client), ("daemon", cpu.daemon)] {
         if let Some(seconds) = seconds {
-            text.sample(&[("end", end)], seconds);
+            all.sample([("end", end)], seconds);
         }
     }
-    text.family("limiter", "1 for the limiting factor of all links");
+    all.family("limiter", "1 for the limiting factor of all links");
     if let Some(limiter) = summary.limiter {
-        text.sample(&[("by", &label_of_limiter(limiter))], 1);
+        all.sample([("by", label_of_limiter(limiter))], 1.0);
     }
 }
 
-fn state(text: &mut Text, reading: Reading<'_>) {
+fn state(all: &mut Families, reading: Reading<'_>) {
     let report = reading.report;
     if let Some(comparison) = &report.baseline {
         let (verdict, change) = (comparison.verdict, comparison.change_pct / 100.0);
-        text.value(
+        all.value(
             "regression",
             "1 if significantly slower than the baseline",
-            Some(u8::from(verdict == BaselineVerdict::Regression)),
+            Some(as_number(verdict == BaselineVerdict::Regression)),
         );
-        text.value(
+        all.value(
             "change_ratio",
             "Change from the baseline, negative if slower",
             (verdict != BaselineVerdict::NotComparable).then_some(change),
         );
     }
-    let complete = Some(u8::from(report.complete));
-    text.value("complete", "1 if the whole plan was measured", complete);
+    let complete = Some(as_number(report.complete));
+    all.value("complete", "1 if the whole plan was measured", complete);
     let duration = Some(report.elapsed_s);
-    text.value("duration_seconds", "Duration of the bench", duration);
+    all.value("duration_seconds", "Duration of the bench", duration);
 }
 
 fn stats(spread: Spread) -> [(&'static str, u64); 3] {
@@ -158,6 +176,10 @@ fn stats(spread: Spread) -> [(&'static str, u64); 3] {
         ("min", spread.min_bps),
         ("max", spread.max_bps),
     ]
+}
+
+fn as_number(is_true: bool) -> f64 {
+    f64::from(u8::from(is_true))
 }
 
 fn label_of(phase: Phase) -> &'static str {
@@ -174,90 +196,83 @@ fn label_of_limiter(limiter: Limiter) -> String {
     }
 }
 
-/// Prometheus text under construction. Every sample carries the peer's name as a label. Metric
-/// families without samples are omitted.
-struct Text<'a> {
-    reading: Reading<'a>,
+/// Metric families under construction. Every sample carries the peer's name as a label.
+#[derive(Debug)]
+struct Families {
     peer: String,
-    family: String,
-    head: String,
-    text: String,
+    families: Vec<Family>,
 }
 
-impl<'a> Text<'a> {
-    fn new(reading: Reading<'a>) -> Self {
-        let [_, peer] = reading.machines();
-        Self {
-            reading,
-            peer,
-            family: String::new(),
-            head: String::new(),
-            text: String::new(),
-        }
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    samples: Vec<(Vec<Label>, f64)>,
+}
+
+type Label = (&'static str, String);
+
+impl Families {
+    /// Begins a family, to which the samples that follow belong.
+    fn family(&mut self, name: &'static str, help: &'static str) {
+        let samples = Vec::new();
+        self.families.push(Family {
+            name,
+            help,
+            samples,
+        });
     }
 
-    fn family(&mut self, name: &str, help: &str) {
-        self.family = format!("nicstripe_bench_{name}");
-        self.head = format!("# HELP {0} {help}\n# TYPE {0} gauge\n", self.family);
-    }
-
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(&std::mem::take(&mut self.head));
-        let _ = write!(self.text, "{}{{peer=\"{}\"", self.family, label(&self.peer));
-        for (name, value) in labels {
-            let _ = write!(self.text, ",{name}=\"{}\"", label(value));
+    fn sample<L: Into<String>>(
+        &mut self,
+        labels: impl IntoIterator<Item = (&'static str, L)>,
+        value: f64,
+    ) {
+        if let Some(family) = self.families.last_mut() {
+            let labels = labels.into_iter().map(|(name, value)| (name, value.into()));
+            let peer = ("peer", self.peer.clone());
+            let labels = std::iter::once(peer).chain(labels).collect();
+            family.samples.push((labels, value));
         }
-        let _ = writeln!(self.text, "}} {value}");
     }
 
     /// Adds a family with one value; none if the value is unknown.
-    fn value(&mut self, name: &str, help: &str, value: Option<impl Display>) {
+    fn value(&mut self, name: &'static str, help: &'static str, value: Option<f64>) {
         self.family(name, help);
         if let Some(value) = value {
-            self.sample(&[], value);
+            self.sample::<String>([], value);
         }
-    }
-
-    fn link(&mut self, id: u32, labels: &[(&str, &str)], value: impl Display) {
-        let (number, name) = (id.to_string(), self.reading.name_of(id));
-        let mut all = vec![("link", number.as_str()), ("interface", name.as_str())];
-        all.extend(labels);
-        self.sample(&all, value);
     }
 }
 
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+impl Collector for Families {
+    /// Families without samples are left out.
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for family in self
+            .families
+            .iter()
+            .filter(|family| !family.samples.is_empty())
+        {
+            let name = format!("nicstripe_bench_{}", family.name);
+            let mut metric =
+                encoder.encode_descriptor(&name, family.help, None, MetricType::Gauge)?;
+            for (labels, value) in &family.samples {
+                metric.encode_family(labels)?.encode_gauge(value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of_link(reading: Reading<'_>, id: u32) -> [Label; 2] {
+    let name = reading.name_of(id);
+    [("link", id.to_string()), ("interface", name)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::commands::bench::tests::samples;
-
-    #[test]
-    fn every_line_is_a_sample_of_the_family_before_it() {
-        for (name, report) in samples::all() {
-            let text = metrics(&report);
-            assert!(text.ends_with('\n'), "{name}");
-            let mut family = String::new();
-            for line in text.lines() {
-                if let Some(rest) = line.strip_prefix("# TYPE ") {
-                    family = rest.strip_suffix(" gauge").unwrap().to_owned();
-                } else if !line.starts_with("# HELP ") {
-                    let (labelled, value) = line.rsplit_once(' ').unwrap();
-                    assert!(
-                        labelled.starts_with(&format!("{family}{{peer=\""))
-                            && labelled.ends_with('}'),
-                        "{name}: {line}"
-                    );
-                    assert!(value.parse::<f64>().unwrap().is_finite(), "{name}: {line}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn no_family_is_told_twice_and_none_is_empty() {
@@ -279,7 +294,7 @@ mod tests {
     fn what_matters_to_an_alarm_is_there() {
         let text = metrics(&samples::shared());
         assert!(
-            text.contains("nicstripe_bench_limiter{peer=\"nas\",by=\"shared\"} 1\n"),
+            text.contains("nicstripe_bench_limiter{peer=\"nas\",by=\"shared\"} 1.0\n"),
             "{text}"
         );
         assert!(text.contains("nicstripe_bench_goodput_bits_per_second{peer=\"nas\",load=\"together\",stat=\"median\"} 11"), "{text}");
@@ -290,7 +305,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            metrics(&samples::with_disk()).contains("nicstripe_bench_regression{peer=\"nas\"} 1\n")
+            metrics(&samples::with_disk())
+                .contains("nicstripe_bench_regression{peer=\"nas\"} 1.0\n")
         );
     }
 
