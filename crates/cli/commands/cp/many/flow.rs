@@ -113,7 +113,8 @@ impl Flow {
     }
 
     /// Carries items until receivers have all that they will have, and nobody waits but for slow ones.
-    /// Gives files at them their names. Returns the numbers of their copies; none if all have ended.
+    /// Gives files at them their names. Returns the numbers of their copies in order; none
+    /// if all have ended.
     pub(super) async fn run(&mut self) -> Vec<usize> {
         if self.chain.has_ended() && self.unnamed().is_empty() {
             return Vec::new();
@@ -151,7 +152,9 @@ impl Flow {
         }
         self.clear_bars();
         let copies = ended.iter().map(|receiver| self.receivers[*receiver].copy);
-        copies.collect()
+        let mut copies: Vec<usize> = copies.collect();
+        copies.sort_unstable();
+        copies
     }
 
     /// Returns the receivers that have all that they will have, and whose files have no names yet.

@@ -14,7 +14,7 @@ use std::{ffi::OsString, fs, io, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
 use nicstripe::routes::RouteKeeper;
-use tokio::task::spawn_blocking;
+use tokio::{runtime::Runtime, task::spawn_blocking};
 
 use self::{files::Files, flow::Flow, receiver::Receiver};
 use super::{
@@ -149,11 +149,21 @@ impl Finals<'_> {
 /// are slow go on meanwhile. Only an interruption is an error: the copies that follow send what is
 /// missing, and say why they cannot.
 fn distribute(copies: &[Cp], finals: &mut Finals<'_>) -> Result<(), Failure> {
-    let (cp, terminal) = (&copies[0], finals.terminal);
-    let (wishes, begun) = (cp.output(), Instant::now());
-    let keeper = cp.session.keeper()?;
+    let keeper = copies[0].session.keeper()?;
     let runtime = runtime::start()?;
-    let begin = begin(copies, &keeper, terminal, wishes);
+    let carried = carry(&runtime, copies, &keeper, finals);
+    runtime.shutdown_background();
+    carried
+}
+
+fn carry(
+    runtime: &Runtime,
+    copies: &[Cp],
+    keeper: &Arc<RouteKeeper>,
+    finals: &mut Finals<'_>,
+) -> Result<(), Failure> {
+    let (wishes, terminal, begun) = (copies[0].output(), finals.terminal, Instant::now());
+    let begin = begin(copies, keeper, terminal, wishes);
     let flow = match runtime.block_on(unless_stopped(begin)) {
         Err(failure) if !matches!(failure, Failure::Interrupted { .. }) => {
             terminal.warning(&format!("no chain: {}", failure.one_line()));
@@ -161,29 +171,28 @@ fn distribute(copies: &[Cp], finals: &mut Finals<'_>) -> Result<(), Failure> {
         }
         flow => flow?,
     };
-    if let Some(mut flow) = flow {
-        let mut is_first = true;
-        loop {
-            let work = async { Ok(flow.run().await) };
-            let ended = runtime.block_on(unless_stopped(work))?;
-            let sent = flow.sent();
-            if std::mem::take(&mut is_first) && sent.whole > 0 && !wishes.quiet {
-                terminal.say(format_args!(
-                    "sent {} for {} to {} in {:.1} s",
-                    Size(sent.from_here),
-                    Size(sent.whole),
-                    counted(ended.len() as u64, "machine"),
-                    begun.elapsed().as_secs_f64()
-                ));
-            }
-            if ended.is_empty() {
-                break;
-            }
-            ended.into_iter().try_for_each(|copy| finals.run(copy))?;
+    let Some(mut flow) = flow else {
+        return Ok(());
+    };
+    let mut is_first = true;
+    loop {
+        let work = async { Ok(flow.run().await) };
+        let ended = runtime.block_on(unless_stopped(work))?;
+        if ended.is_empty() {
+            return Ok(());
         }
+        let sent = flow.sent();
+        if std::mem::take(&mut is_first) && sent.whole > 0 && !wishes.quiet {
+            terminal.say(format_args!(
+                "sent {} for {} to {} in {:.1} s",
+                Size(sent.from_here),
+                Size(sent.whole),
+                counted(ended.len() as u64, "machine"),
+                begun.elapsed().as_secs_f64()
+            ));
+        }
+        ended.into_iter().try_for_each(|copy| finals.run(copy))?;
     }
-    runtime.shutdown_background();
-    Ok(())
 }
 
 async fn unless_stopped<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
