@@ -11,6 +11,7 @@ use nicstripe_proto::{
     theory::{IpVersion, Theory},
 };
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::statistics::{agree, as_values, deviation, mean, median, percentile};
 
@@ -18,6 +19,7 @@ use crate::statistics::{agree, as_values, deviation, mean, median, percentile};
 pub const SCHEMA: &str = "nicstripe-bench-report/1";
 
 /// Report of one benchmark: plan, machines, links, measurements and summary.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// Name and version of the report's format, see [`SCHEMA`].
@@ -45,12 +47,10 @@ pub struct BenchReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sweeps: Vec<Sweep>,
     /// Rates of disk read, network and disk write; absent if no disk was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskReport>,
     /// Medians, ratios and the bottleneck, computed from all loads.
     pub summary: Summary,
     /// Comparison with an earlier report; absent if none was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Comparison>,
 }
 
@@ -95,6 +95,7 @@ impl<T> Known for Option<T> {
 }
 
 /// Settings of a benchmark, as written to the report.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanSummary {
     /// Kinds of load to run.
@@ -112,7 +113,6 @@ pub struct PlanSummary {
     /// Payload bytes per message of a load.
     pub message_bytes: u64,
     /// Requested socket buffer size in bytes; absent if left to the kernel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<u64>,
 }
 
@@ -147,6 +147,7 @@ impl Phase {
 }
 
 /// Link between two machines: one interface of the client and one of the daemon.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchLink {
     /// Id of the link in this report, from 1.
@@ -156,16 +157,12 @@ pub struct BenchLink {
     /// IP addresses of the link's connections at client and daemon.
     pub addresses: Ends<String>,
     /// Theoretical maximum of the goodput in bit/s; absent if neither end knows the line rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory_bps: Option<u64>,
     /// Line rate, MTU and header sizes from which `theory_bps` was computed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory: Option<TheoryInputs>,
     /// Statistics of the round trips without load.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_idle: Option<RoundTrips>,
     /// True if a check found that packets arrive at the interface they were sent to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
 }
 
@@ -236,6 +233,7 @@ impl RoundTrips {
 }
 
 /// Results of one load.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Links and directions that carried the load.
@@ -260,7 +258,6 @@ pub struct Run {
     pub intervals: Vec<Interval>,
     /// Number of transfers of any client that ran at the daemon during the load. They used part of
     /// the links' capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_transfers: Option<u32>,
 }
 
@@ -288,6 +285,7 @@ impl Direction {
 }
 
 /// Result of one link in one direction, in the measurement window of a load.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Id of the link, see [`BenchLink::id`].
@@ -299,52 +297,40 @@ pub struct Flow {
     /// Goodput over the measurement window, in bit/s.
     pub goodput_bps: u64,
     /// Bytes sent by the sender's interface in the measurement window, headers included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_sent_bytes: Option<u64>,
     /// Bytes received by the receiver's interface in the measurement window, headers included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
     /// TCP statistics of the sender's kernel (TCP_INFO), combined over the link's connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpUse>,
     /// Bottleneck of this link in this load.
     pub limiter: Limiter,
 }
 
 /// TCP statistics (TCP_INFO) of one link in a measurement window.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpUse {
     /// TCP payload bytes sent, retransmissions included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_bytes: Option<u64>,
     /// Payload bytes that TCP retransmitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
     /// Time during which TCP had data to send, in microseconds; mean over the link's connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_us: Option<u64>,
     /// Part of `busy_us` limited by the receive window of the peer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rwnd_limited_us: Option<u64>,
     /// Part of `busy_us` limited by the size of the send buffer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sndbuf_limited_us: Option<u64>,
     /// Mean congestion window over the samples, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwnd_bytes: Option<u64>,
     /// Mean smoothed RTT over the samples, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_avg_us: Option<u64>,
     /// Maximum smoothed RTT of the samples, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max_us: Option<u64>,
     /// Sender's socket buffer in bytes at the end of the measurement window, as returned by
     /// `getsockopt`; minimum over the link's connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer_bytes: Option<u64>,
     /// Receiver's socket buffer in bytes at the end of the measurement window, as returned by
     /// `getsockopt`; minimum over the link's connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer_bytes: Option<u64>,
 }
 
@@ -375,6 +361,7 @@ pub enum Limiter {
 }
 
 /// Processor time of one machine in a measurement window.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     /// Time of all processes of the machine in user space, in microseconds.
@@ -386,10 +373,8 @@ pub struct CpuUse {
     /// Time of the nicstripe process in user space and kernel, in microseconds.
     pub process_us: u64,
     /// Utilization of the busiest core in percent, 0 to 100.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_core_pct: Option<f64>,
     /// Time during which a control group's quota throttled the process, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
 }
 
@@ -430,30 +415,25 @@ pub enum SweepKind {
 }
 
 /// Sweep: a series of measurements that vary one quantity, or two for a grid.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
     /// Quantity that the sweep varies.
     pub kind: SweepKind,
     /// Id of the measured link; absent if the sweep covers all links.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<u32>,
     /// Measured points, ordered by size.
     pub points: Vec<SweepPoint>,
     /// Start of the plateau: the smallest value of the swept quantity that reaches 98 % of the best
     /// rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<u64>,
     /// Bandwidth × delay under load in bytes; only in a sweep of buffer sizes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bdp_bytes: Option<u64>,
     /// Latency in microseconds: half the round trip of messages up to 64 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<f64>,
     /// Message size in bytes that reaches half of the maximum rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_size_bytes: Option<u64>,
     /// Mean rate of the best tenth of the points, in bit/s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
     /// Recommended setting or conclusion, in one sentence.
     pub advice: String,
@@ -462,25 +442,21 @@ pub struct Sweep {
 }
 
 /// Results for one value of the swept quantity.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
     /// Value of the swept quantity: bytes, or a number of connections; absent for the system's
     /// default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Number of connections per link, the second dimension of a grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
     /// Median and range of the rate over the repeats, in bit/s.
     pub rate: Spread,
     /// Time of one message in microseconds: half a round trip up to 64 KiB, one-way delivery above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<f64>,
     /// Processor seconds of both ends together per gigabit of payload.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gbit: Option<f64>,
     /// Socket buffer size in bytes that the kernel granted for the requested `size`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub got_bytes: Option<u64>,
     /// True if the rate is below 90 % of rates before and after it, confirmed by a second
     /// measurement.
@@ -526,6 +502,7 @@ impl Spread {
 }
 
 /// Rates of the stages of a copy: disk read, network, disk write and all together.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Direction of the copy.
@@ -534,101 +511,81 @@ pub struct DiskReport {
     /// Number of bytes that each stage moves.
     pub bytes: u64,
     /// Rate of reading the source, bypassing the page cache.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Spread>,
     /// Rate of the network over all links, from memory to memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Spread>,
     /// Rate of writing the target, final sync included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Spread>,
     /// Rate of a whole copy until it is durable. The copy is then discarded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<Spread>,
     /// Slowest stage: `read`, `network` or `write`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowest: Option<String>,
     /// Types of the file systems at client and daemon, such as `ext4`.
     pub file_systems: Ends<Option<String>>,
 }
 
 /// Medians, ratios and the bottleneck of a benchmark.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Results per link, in the order of [`BenchReport::links`].
     pub links: Vec<LinkSummary>,
     /// Total rate of all links, client to daemon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together: Option<Spread>,
     /// Total rate of all links, daemon to client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse: Option<Spread>,
     /// Total rate of all links in both directions at once, both directions added.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub both: Option<Spread>,
     /// Mean of the best tenth of the intervals of `together` in bit/s, each interval capped at
     /// theory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
     /// Sum of the theoretical goodput of all links in bit/s; absent if that of one link is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory_bps: Option<u64>,
     /// Efficiency: `together` ÷ `theory_bps`, 1 if equal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
     /// Scaling: `together` ÷ the sum of the rates of each link alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<f64>,
     /// Jain's fairness index of the links' rates, each divided by its theory (by its rate alone if
     /// the theory is unknown).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
     /// TCP efficiency of RFC 6349: percentage of sent bytes that are not retransmissions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_efficiency_pct: Option<f64>,
     /// Transfer time ratio of RFC 6349: actual time ÷ theoretical time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_time_ratio: Option<f64>,
     /// Buffer delay of RFC 6349: increase of the RTT under load, in percent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_delay_pct: Option<f64>,
     /// Processor seconds of each machine per gigabit of payload in `together`.
     pub cpu_s_per_gbit: Ends<Option<f64>>,
     /// Processor MHz of each machine per Mbit/s of payload, a traditional rule of thumb.
     pub cpu_mhz_per_mbps: Ends<Option<f64>>,
     /// Bottleneck of all links together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
     /// Summary in one sentence that names the links and the machines.
     pub sentence: String,
 }
 
 /// Rates, losses and the bottleneck of one link.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
     /// Id of the link, see [`BenchLink::id`].
     pub link: u32,
     /// Rate of the link without load on the others, in bit/s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Spread>,
     /// Rate of the link while all links carry data, in bit/s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together: Option<Spread>,
     /// Efficiency of the link: `together` ÷ its theoretical goodput.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
     /// Bytes retransmitted on the link in the `together` loads of all repeats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
     /// Mean smoothed RTT of the link under load, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_loaded_us: Option<u64>,
     /// Bottleneck of the link while all links carry data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
 }
 
 /// Result of comparing a report with an earlier one (the baseline).
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Id of the earlier report.
@@ -642,7 +599,6 @@ pub struct Comparison {
     /// BaselineVerdict of the comparison.
     pub verdict: BaselineVerdict,
     /// Reason why the reports are not comparable; absent if they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 

@@ -1,13 +1,13 @@
 //! Input of a diagnosis: facts about one or two machines, links, and a bench.
 
-use std::net::IpAddr;
+use std::{fmt::Display, net::IpAddr};
 
 use nicstripe_bench::{BenchLink, BenchReport, Direction, LinkSummary};
 use nicstripe_link::facts::{Facts, InterfaceFacts};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::command::quoted;
+use crate::command::{Line, Written, quoted};
 
 /// Known facts about this machine, the peer's, and the links between them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -222,6 +222,19 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Returns the interface's name for sentences.
+    pub(crate) fn label(&self, case: &Case) -> String {
+        case.label(self.side, &self.interface.name)
+    }
+
+    /// Returns a command line of the text, in which the interface's name is the first fact.
+    pub(crate) fn line(&self, text: &'static str, facts: &[&dyn Display]) -> Written {
+        Line::new(
+            text,
+            &[&[&self.interface.name as &dyn Display], facts].concat(),
+        )
+    }
+
     /// Returns the growth of a counter of the interface under load; `None` without a bench.
     pub(crate) fn growth(&self, statistic: &str) -> Option<u64> {
         let after = self

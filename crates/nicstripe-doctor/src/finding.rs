@@ -1,10 +1,14 @@
 //! Findings of rules: sentence, evidence, remedy.
 
+use std::fmt::Display;
+
+use nicstripe_bench::BenchLink;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     case::{Place, Side},
     command::{Line, Written},
+    rule::Seen,
 };
 
 /// Fault, or a remarkable state, that a rule found.
@@ -42,6 +46,16 @@ pub enum Severity {
     Note,
     /// For information; shown on request.
     Info,
+}
+
+impl Severity {
+    /// Returns `one` if the condition is true, otherwise `other`.
+    pub(crate) fn either(condition: bool, one: Self, other: Self) -> Self {
+        match condition {
+            true => one,
+            false => other,
+        }
+    }
 }
 
 /// Certainty of a finding.
@@ -203,8 +217,24 @@ impl Finding {
         self
     }
 
+    /// Adds the command that sets a kernel setting, and the one that sets it back.
+    pub(crate) fn set(self, side: Side, name: &str, to: impl Display, from: impl Display) -> Self {
+        let line = |value: &dyn Display| Line::new("sysctl -w {}={}", &[&name, value]);
+        self.run(side, line(&to), Some(line(&from)))
+    }
+
     pub(crate) fn costs(mut self, bps: Option<u64>) -> Self {
         self.lost_bps = bps;
         self
+    }
+
+    /// Adds both ends of a link as subjects.
+    pub(crate) fn about_link(self, link: &BenchLink) -> Self {
+        self.about((Side::Here, &*link.ends.client.name))
+            .about((Side::There, &*link.ends.daemon.name))
+    }
+
+    pub(crate) fn seen(self) -> Option<Seen> {
+        Some(Seen::Found(Box::new(self)))
     }
 }

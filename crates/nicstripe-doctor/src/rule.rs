@@ -1,30 +1,16 @@
-//! The entry of a rule.
+//! The entry of a rule, and what all rules share.
 
 use std::fmt;
 
 use crate::{case::Case, finding::Finding};
 
-/// Rule: what it looks at, when it speaks and why, and its judge.
+/// Rule: number, needs and judge. Its texts are a section of `docs/RULES.md`.
 #[derive(Clone, Copy)]
 pub struct Rule {
     /// Number by which users and reports refer to the rule. Never reused.
     pub id: u8,
-    /// Title, a noun phrase.
-    pub title: &'static str,
     /// Input that the rule needs.
     pub needs: Needs,
-    /// Where the facts are read.
-    pub reads: &'static str,
-    /// Values from which on the rule speaks.
-    pub threshold: &'static str,
-    /// Source of the threshold.
-    pub source: &'static str,
-    /// Meaning, and the reason why it costs rate, for a user without prior knowledge.
-    pub meaning: &'static str,
-    /// Old public report in which this was found; empty if there is none.
-    pub story: &'static str,
-    /// Similar states for which the rule is silent.
-    pub lookalike: &'static str,
     /// Rules whose findings about the same interface this rule's finding explains.
     pub silences: &'static [u8],
     /// Judge of the rule.
@@ -33,7 +19,7 @@ pub struct Rule {
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rule {} ({})", self.id, self.title)
+        write!(f, "rule {}", self.id)
     }
 }
 
@@ -116,4 +102,12 @@ impl FromIterator<Option<Seen>> for Judgement {
         }
         judgement
     }
+}
+
+/// Judges each of `all`. A `None` means that a fact is unknown.
+pub(crate) fn each<T>(
+    all: impl Iterator<Item = T>,
+    judge: impl FnMut(T) -> Option<Seen>,
+) -> Judgement {
+    all.map(judge).collect()
 }

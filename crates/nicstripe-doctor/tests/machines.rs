@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use nicstripe_doctor::{Diagnosis, Finding, RULES, Severity, Side, Snapshot, examine, page};
+use nicstripe_doctor::{Diagnosis, Finding, RULES, Severity, Side, Snapshot, examine};
 
 #[test]
 fn each_machine_has_what_is_expected_and_nothing_else() {
@@ -99,19 +99,6 @@ fn commands_are_words_for_a_shell() {
 const PROGRAMS: [&str; 8] = [
     "ip", "ethtool", "sysctl", "tc", "nft", "cpupower", "echo", "numactl",
 ];
-
-#[test]
-fn the_page_of_the_rules_is_generated() {
-    let path = folder().join("../../../docs/RULES.md");
-    let text = page();
-    if std::env::var_os("NICSTRIPE_RULES").is_some_and(|value| value == "write") {
-        fs::write(&path, &text).unwrap();
-    }
-    assert!(
-        fs::read_to_string(path).unwrap_or_default() == text,
-        "docs/RULES.md is out of date: run this test with NICSTRIPE_RULES=write"
-    );
-}
 
 #[test]
 fn the_five_reports_quote_what_is_found() {

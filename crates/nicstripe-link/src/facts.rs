@@ -30,14 +30,14 @@ mod text;
 pub use self::{
     disks::DiskFacts,
     host::HostFacts,
-    interface::{
-        AddressFacts, BondFacts, BusHop, ChannelFacts, CoalesceFacts, EeeFacts, InterfaceFacts,
-        InterruptFacts, LinkModes, PauseFacts, QdiscFacts, RingFacts,
-    },
+    interface::{AddressFacts, BondFacts, BusHop, InterfaceFacts, InterruptFacts, QdiscFacts},
     live::Live,
     processors::ProcessorFacts,
     recorded::Recorded,
     system::System,
+};
+pub use crate::interface::ethtool_messages::{
+    ChannelFacts, CoalesceFacts, EeeFacts, LinkModes, PauseFacts, RingFacts,
 };
 
 /// Facts about one machine.

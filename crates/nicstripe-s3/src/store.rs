@@ -1,6 +1,9 @@
 //! Files at the daemon, and the memory for requests.
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use nicstripe::{Client, Kind, Name, PIPE_WINDOW};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,6 +22,24 @@ pub(crate) struct Store {
     /// Memory for bodies of requests, and for objects that are read.
     memory: Arc<Semaphore>,
     reading: Arc<Semaphore>,
+    /// Uploads whose parts are being removed.
+    ending: Mutex<HashSet<String>>,
+}
+
+/// Removal of an upload's parts, which ends on drop.
+#[derive(Debug)]
+pub(crate) struct Ending<'a> {
+    store: &'a Store,
+    id: &'a str,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let ending = self.store.ending.lock();
+        ending
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(self.id);
+    }
 }
 
 impl Store {
@@ -29,7 +50,22 @@ impl Store {
             base,
             memory: Arc::new(Semaphore::new(units)),
             reading: Arc::new(Semaphore::new(units)),
+            ending: Mutex::default(),
         }
+    }
+
+    /// Begins the removal of an upload's parts.
+    pub(crate) fn end_upload<'a>(&'a self, id: &'a str) -> Ending<'a> {
+        let ending = self.ending.lock();
+        let mut ending = ending.unwrap_or_else(PoisonError::into_inner);
+        ending.insert(id.to_owned());
+        Ending { store: self, id }
+    }
+
+    /// Returns true if the parts of the upload are being removed.
+    pub(crate) fn is_ending(&self, id: &str) -> bool {
+        let ending = self.ending.lock();
+        ending.unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
     /// Returns the directory whose directories are the buckets; `None` for the daemon's root.

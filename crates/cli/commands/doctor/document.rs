@@ -1,6 +1,6 @@
 //! The diagnosis as a JSON document, described in `docs/schema/doctor.schema.json`.
 
-use nicstripe_doctor::{Case, Diagnosis, Finding, rule};
+use nicstripe_doctor::{Case, Diagnosis, Finding, Section};
 
 use crate::{
     failure::Failure,
@@ -34,7 +34,10 @@ fn judged(case: &Case, diagnosis: &Diagnosis) -> Object {
 fn finding(finding: &Finding) -> Object {
     Object::default()
         .with("rule", finding.rule)
-        .with("title", rule(finding.rule).map(|rule| rule.title))
+        .with(
+            "title",
+            Section::of(finding.rule).map(|section| section.title),
+        )
         .with("severity", finding.severity)
         .with("confidence", finding.confidence)
         .with("subjects", &finding.subjects)

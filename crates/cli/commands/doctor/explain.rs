@@ -1,25 +1,26 @@
 //! `doctor --explain N`: one rule in full.
 
-use nicstripe_doctor::rule;
+use nicstripe_doctor::{Section, rule};
 
 use crate::{failure::Failure, output::stdout};
 
 pub(super) fn print(id: u8) -> Result<(), Failure> {
-    let Some(rule) = rule(id) else {
+    let Some((rule, section)) = rule(id).zip(Section::of(id)) else {
         return Ok(());
     };
-    stdout::line(format_args!("rule {id}: {}", rule.title))?;
+    stdout::line(format_args!("rule {id}: {}", section.title))?;
     let silences = rule.silences.iter().map(u8::to_string);
     let silences = silences.collect::<Vec<_>>().join(", ");
+    let item = |name| section.item(name).unwrap_or_default().to_owned();
     let parts = [
-        ("", rule.meaning.to_owned()),
-        ("reads", rule.reads.to_owned()),
-        ("speaks", rule.threshold.to_owned()),
-        ("silent", rule.lookalike.to_owned()),
-        ("source", rule.source.to_owned()),
+        ("", section.meaning.to_owned()),
+        ("reads", item("Reads")),
+        ("speaks", item("Speaks")),
+        ("silent", item("Silent")),
+        ("source", item("Source")),
         ("needs", rule.needs.to_string()),
         ("explains", silences),
-        ("report", rule.story.to_owned()),
+        ("report", item("Old report")),
     ];
     for (head, text) in parts.iter().filter(|(_, text)| !text.is_empty()) {
         stdout::line("")?;

@@ -1,27 +1,20 @@
 //! Rules about addresses, and which cable packets take.
 
-use std::{collections::BTreeMap, fmt::Display};
+use std::collections::BTreeMap;
 
 use nicstripe_bench::listed;
 use nicstripe_link::facts::InterfaceFacts;
 
 use crate::{
-    case::{Case, LinkFacts, LinkState, Place, Side},
-    command::{Line, Written, quoted},
+    case::{Case, LinkFacts, LinkState, Side},
+    command::{Line, quoted},
     finding::{Finding, Severity},
-    rule::{Judgement, Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const ONE_SUBNET: Rule = Rule {
     id: 1,
-    title: "Two cards in one subnet",
     needs: Needs::Machine,
-    reads: "addresses and prefixes of the interfaces; the route of the kernel to the peer (`ip route get`)",
-    threshold: "two interfaces of one machine, each with its own cable, have addresses in one subnet",
-    source: "measured: sockets bound to the source address alone sent 525 of 525 MB by the first card; ip-route(8)",
-    meaning: "The kernel sends everything for a subnet by the first route that matches. A second cable in the same subnet idles, unless a program binds its sockets to the interface, as nicstripe does, or a host route leads over it.",
-    story: "b: one cable carried 89 Mbit/s; the second, in the same subnet, added nothing until a host route led over it, and then both carried 170",
-    lookalike: "two cards in different subnets; ports of one bridge or bond, which have no addresses of their own; a VLAN on the card; IPv6 link-local addresses",
     silences: &[2],
     judge: |case| {
         let of = |side| {
@@ -37,10 +30,7 @@ pub(super) const ONE_SUBNET: Rule = Rule {
         let is_known = interfaces.any(|place| !place.interface.addresses.is_empty());
         match found.is_empty() {
             true => [is_known.then_some(Seen::Fine)].into_iter().collect(),
-            false => found
-                .into_iter()
-                .map(|finding| Some(finding.into()))
-                .collect(),
+            false => found.into_iter().map(|finding| finding.seen()).collect(),
         }
     },
 };
@@ -76,11 +66,7 @@ fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let spoken: Vec<String> = names.iter().map(|name| quoted(name)).collect();
     let links = links_of(case, side, group);
     let all_work = do_all_work(&links, group);
-    let severity = if all_work {
-        Severity::Note
-    } else {
-        Severity::Warning
-    };
+    let severity = Severity::either(all_work, Severity::Note, Severity::Warning);
     let on = match case.there {
         None => String::new(),
         Some(_) => format!(" on {}", case.name(side)),
@@ -161,14 +147,7 @@ fn address(link: &LinkFacts, side: Side) -> Option<std::net::IpAddr> {
 
 pub(super) const ARP_FLUX: Rule = Rule {
     id: 2,
-    title: "Answers on the wrong card (ARP flux)",
     needs: Needs::Machine,
-    reads: "`arp_ignore` and `arp_announce` of interfaces in one subnet; the interface at which connections arrive",
-    threshold: "two interfaces in one subnet and `arp_ignore` 0 (warning); a connection there gets no answer, or arrives at another interface than meant (bad)",
-    source: "Documentation/networking/ip-sysctl.rst of Linux (arp_ignore, arp_announce)",
-    meaning: "By default Linux answers ARP requests for any of its addresses on any card. The other machine then learns the wrong card for an address, and two cables become one.",
-    story: "",
-    lookalike: "one subnet with `arp_ignore` 1 or more; crossed cables in separate subnets (rule 12)",
     silences: &[1],
     judge: |case| {
         let side_of_fault = |side| {
@@ -267,14 +246,7 @@ fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
 
 pub(super) const CROSSED: Rule = Rule {
     id: 12,
-    title: "Cables crossed, or to another machine",
     needs: Needs::Links,
-    reads: "interface of the peer at which each connection arrives, and its addresses; key of the machine that answers",
-    threshold: "a connection in a subnet with one card at each end arrives at another card (bad); a working link ends at another card than the one in its IPv4 subnet (warning); or another machine answers (bad)",
-    source: "the peer names the arrival interface in the authenticated handshake",
-    meaning: "The addresses say that two cards are joined, but the cable leads elsewhere. Packets for one address then travel by another cable, or reach another machine.",
-    story: "",
-    lookalike: "several cards in one subnet, where ARP flux misleads packets (rule 2)",
     silences: &[14],
     judge: |case| {
         let seen = |link: &LinkFacts| {
@@ -318,7 +290,7 @@ pub(super) const CROSSED: Rule = Rule {
                 LinkState::Verified => return Some(elsewhere(case, link).into()),
                 _ => return Some(Seen::Fine),
             };
-            Some(finding.into())
+            finding.seen()
         };
         case.links.iter().map(seen).collect()
     },
@@ -387,14 +359,7 @@ fn is_shared(case: &Case, link: &LinkFacts) -> bool {
 
 pub(super) const FIREWALL: Rule = Rule {
     id: 14,
-    title: "Port closed on one cable",
     needs: Needs::Links,
-    reads: "outcome of the connection over each link; neighbour table",
-    threshold: "no connection over a link whose peer answers ARP or refuses it, while another link works",
-    source: "nftables(8): a rule may name an interface",
-    meaning: "The cable is good and the machine is there, but the daemon listens on some of its cards only, or a firewall there or here lets the port through on some only. The copy uses the others.",
-    story: "",
-    lookalike: "a cable that leads nowhere: its peer answers no ARP; a port closed on all links, which every program reports",
     silences: &[],
     judge: |case| {
         let works = case.links.iter().any(|link| link.state.works());
@@ -443,7 +408,7 @@ pub(super) const FIREWALL: Rule = Rule {
                 });
             // Not the machine there, or no firewall.
             if matches!(link.state, LinkState::Refused | LinkState::FilteredHere) {
-                return Some(finding.into());
+                return finding.seen();
             }
             if link.neighbour == Some(true) {
                 finding = finding.proof(format!("neighbour {remote}"), "answers ARP", "ip neigh");
@@ -458,7 +423,7 @@ pub(super) const FIREWALL: Rule = Rule {
                     "nft -a list chain inet filter input | awk '/nicstripe-doctor/ {print $NF}' | xargs -r -n1 nft delete rule inet filter input handle",
                 )),
             );
-            Some(finding.into())
+            finding.seen()
         };
         case.links.iter().map(seen).collect()
     },
@@ -466,14 +431,7 @@ pub(super) const FIREWALL: Rule = Rule {
 
 pub(super) const DUPLICATE: Rule = Rule {
     id: 47,
-    title: "Address of two machines",
     needs: Needs::Machine,
-    reads: "IPv6 addresses that failed duplicate address detection",
-    threshold: "any",
-    source: "RFC 4862, section 5.4; ip-address(8): dadfailed",
-    meaning: "Another machine on the cable has the same IPv6 address, mostly because both have one MAC address: copied virtual machines and replaced boards. The kernel does not use the address, and without another one the cable carries nothing.",
-    story: "",
-    lookalike: "an interface without any address (rule 13)",
     silences: &[],
     judge: |case| {
         each(case.interfaces(), |place| {
@@ -481,17 +439,12 @@ pub(super) const DUPLICATE: Rule = Rule {
                 return Some(Seen::Fine);
             };
             let is_only = place.interface.addresses.is_empty();
-            let severity = if is_only {
-                Severity::Bad
-            } else {
-                Severity::Warning
-            };
+            let severity = Severity::either(is_only, Severity::Bad, Severity::Warning);
             let sentence = format!(
                 "another machine on the cable of {} has its address {address} too",
                 place.label(case)
             );
-            Some(
-                Finding::new(severity, sentence)
+            Finding::new(severity, sentence)
                     .about(&place)
                     .proof(format!("address {address}"), "dadfailed", "ip -6 address")
                     .advise("Give the card of one of the two machines another MAC address, and take it down and up again")
@@ -501,32 +454,7 @@ pub(super) const DUPLICATE: Rule = Rule {
                             &[&place.interface.name],
                         ),
                         None,
-                    )
-                    .into(),
-            )
+                    ).seen()
         })
     },
 };
-
-impl Place<'_> {
-    /// Returns the interface's name for sentences.
-    pub(super) fn label(&self, case: &Case) -> String {
-        case.label(self.side, &self.interface.name)
-    }
-
-    /// Returns a command line of the text, in which the interface's name is the first fact.
-    pub(super) fn line(&self, text: &'static str, facts: &[&dyn Display]) -> Written {
-        Line::new(
-            text,
-            &[&[&self.interface.name as &dyn Display], facts].concat(),
-        )
-    }
-}
-
-/// Collects what was seen of single things.
-pub(super) fn each<T>(
-    all: impl Iterator<Item = T>,
-    seen: impl FnMut(T) -> Option<Seen>,
-) -> Judgement {
-    all.map(seen).collect()
-}

@@ -3,29 +3,22 @@
 use std::time::Duration;
 
 use nicstripe_bench::{
-    BUSY_FROM, BenchLink, BenchReport, Flow, HELD_BACK_FROM, LONG_ROUND_TRIP, Limiter, LinkSummary,
-    Phase, Run, SUFFICIENT_BUFFER_BYTES, TcpUse,
+    BUSY_FROM, BenchLink, BenchReport, HELD_BACK_FROM, LONG_ROUND_TRIP, Limiter, LinkSummary,
+    SUFFICIENT_BUFFER_BYTES, TcpUse,
 };
 use nicstripe_proto::BitRate;
 
-use super::addressing::each;
+use super::measured::{lost, part_of, spoken, way_of};
 use crate::{
     case::{Case, Machine, Side, sides},
-    command::{Line, quoted},
+    command::Line,
     finding::{Finding, Severity},
-    rule::{Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const CUT: Rule = Rule {
     id: 20,
-    title: "Socket buffer silently cut",
     needs: Needs::Bench,
-    reads: "size asked for, and size that getsockopt returns; `net.core.rmem_max` and `wmem_max`",
-    threshold: "less than twice the size asked for, which Linux grants; bad if the buffer is the limit",
-    source: "socket(7): the kernel doubles the size, and cuts it to the maximum without an error",
-    meaning: "A program that requests more than the maximum gets the maximum, without an error. The window then never grows.",
-    story: "a, e: buffers were set by hand, and the system's maximum before",
-    lookalike: "no size asked for, as nicstripe does by default: the kernel then sizes the buffers by itself",
     silences: &[22],
     judge: |case| {
         each(case.bench.iter(), |report| {
@@ -51,11 +44,7 @@ pub(super) const CUT: Rule = Rule {
                 report.summary.limiter,
                 Some(Limiter::Window | Limiter::ReceiveBuffer | Limiter::SendBuffer)
             );
-            let severity = if is_limit {
-                Severity::Bad
-            } else {
-                Severity::Note
-            };
+            let severity = Severity::either(is_limit, Severity::Bad, Severity::Note);
             let mut finding = Finding::new(severity, sentence)
                 .proof("size asked for", format!("{asked} bytes"), "plan")
                 .proof("size granted", format!("{} bytes", got / 2), "getsockopt")
@@ -63,33 +52,22 @@ pub(super) const CUT: Rule = Rule {
             for (side, machine) in case.machines() {
                 let host = &machine.facts.host;
                 for (name, max) in [
-                    ("rmem_max", host.receive_buffer_max_bytes),
-                    ("wmem_max", host.send_buffer_max_bytes),
+                    ("net.core.rmem_max", host.receive_buffer_max_bytes),
+                    ("net.core.wmem_max", host.send_buffer_max_bytes),
                 ] {
                     if let Some(max) = max.filter(|max| *max < asked) {
-                        finding = finding.about(side).run(
-                            side,
-                            Line::new("sysctl -w net.core.{}={}", &[&name, &asked]),
-                            Some(Line::new("sysctl -w net.core.{}={}", &[&name, &max])),
-                        );
+                        finding = finding.about(side).set(side, name, asked, max);
                     }
                 }
             }
-            Some(finding.into())
+            finding.seen()
         })
     },
 };
 
 pub(super) const CEILING: Rule = Rule {
     id: 21,
-    title: "Window cannot grow enough",
     needs: Needs::Bench,
-    reads: "maximum of `tcp_rmem` at the receiver and of `tcp_wmem` at the sender; round trip and rate of the link",
-    threshold: "less than twice the bandwidth-delay product, or less than 256 KiB while the buffer is what limits",
-    source: "RFC 6349 (bandwidth × delay); tcp(7): Linux counts its own overhead into the buffer; measured: 64 KiB give 874 and 256 KiB 941 of 941.5 Mbit/s on a direct cable",
-    meaning: "TCP can have only a window of data on the way. If the window is smaller than rate × round trip, the sender waits for acknowledgements most of the time.",
-    story: "e: the rate rose with the window up to 256 KiB, from 134 to 626 Mbit/s; a: buffers by bandwidth × delay",
-    lookalike: "a direct cable, on which the defaults are enough; a size that the program asked for (rule 20)",
     silences: &[4, 22],
     judge: |case| {
         each(case.measured(), |(report, link, summary)| {
@@ -157,27 +135,17 @@ fn ceiling(
     let at_most = low.iter().map(|(.., max, _)| *max).min()?;
     let most = BitRate::from_bytes_over(at_most / 2, round_trip.max(Duration::from_micros(1)));
     let sentence = format!(
-        "{} → {}: the window ends at {} KiB, {} ms and {} need {} KiB",
-        quoted(&link.ends.client.name),
-        quoted(&link.ends.daemon.name),
+        "{}: the window ends at {} KiB, {} ms and {} need {} KiB",
+        spoken(link),
         at_most / 1024,
         shown_ms(round_trip),
         BitRate(rate),
         needed.div_ceil(1024)
     );
-    let severity = if is_limit {
-        Severity::Bad
-    } else {
-        Severity::Warning
-    };
+    let severity = Severity::either(is_limit, Severity::Bad, Severity::Warning);
     let mut finding = Finding::new(severity, sentence)
-        .about((Side::Here, &*link.ends.client.name))
-        .about((Side::There, &*link.ends.daemon.name))
-        .costs(
-            summary
-                .together
-                .map(|now| rate.saturating_sub(now.median_bps)),
-        )
+        .about_link(link)
+        .costs(lost(link, summary))
         .proof(
             "round trip",
             format!("{} ms", shown_ms(round_trip)),
@@ -203,7 +171,7 @@ fn ceiling(
                 old.and_then(|old| old.try_into().ok()).map(set),
             );
     }
-    Some(finding.into())
+    finding.seen()
 }
 
 fn shown_ms(time: Duration) -> String {
@@ -212,14 +180,7 @@ fn shown_ms(time: Duration) -> String {
 
 pub(super) const RECEIVER: Rule = Rule {
     id: 22,
-    title: "Receiver is the brake",
     needs: Needs::Bench,
-    reads: "time for which the receiver's window held the sender back, of its busy time (TCP_INFO)",
-    threshold: "20 % or more, on a link below 97 % of theory",
-    source: "tcpi_rwnd_limited (Linux 4.10); measured: a slow reader gave 54 % at 390 Mbit/s",
-    meaning: "The other end tells TCP to wait, because the receiving program does not fetch the data fast enough: its disk or processor, or a fixed small buffer.",
-    story: "",
-    lookalike: "a full cable, on which windows are full as well",
     silences: &[],
     judge: |case| {
         each(case.measured(), |(report, link, summary)| {
@@ -235,33 +196,22 @@ pub(super) const RECEIVER: Rule = Rule {
             }
             let (_, receiver) = way_of(report, link.id)?;
             let sentence = format!(
-                "{} was the brake for {:.0} % of the time on {} → {}",
+                "{} was the brake for {:.0} % of the time on {}",
                 case.name(receiver),
                 part * 100.0,
-                quoted(&link.ends.client.name),
-                quoted(&link.ends.daemon.name)
+                spoken(link)
             );
-            Some(
-            about_link(Finding::new(Severity::Bad, sentence).likely(), link)
+            Finding::new(Severity::Bad, sentence).likely().about_link(link)
                 .costs(lost(link, summary))
                 .proof("time limited by the receiver", format!("{:.0} %", part * 100.0), "TCP_INFO")
-                .advise("Look for other load on that machine, for its disk (rule 6) and its processor (rule 7)")
-                .into(),
-        )
+                .advise("Look for other load on that machine, for its disk (rule 6) and its processor (rule 7)").seen()
         })
     },
 };
 
 pub(super) const SENDER: Rule = Rule {
     id: 23,
-    title: "Sender is the brake",
     needs: Needs::Bench,
-    reads: "time for which TCP had data to send, of all time (TCP_INFO)",
-    threshold: "less than 80 %, on a link below 97 % of theory",
-    source: "tcpi_busy_time (Linux 4.10); measured: a sender that sleeps gave 2 %",
-    meaning: "The network waited for data. The sending program, its disk or its processor is slower than the cable.",
-    story: "",
-    lookalike: "a full cable",
     silences: &[35],
     judge: |case| {
         each(case.measured(), |(report, link, summary)| {
@@ -273,74 +223,22 @@ pub(super) const SENDER: Rule = Rule {
             }
             let (sender, _) = way_of(report, link.id)?;
             let sentence = format!(
-                "{} had nothing to send for {:.0} % of the time on {} → {}",
+                "{} had nothing to send for {:.0} % of the time on {}",
                 case.name(sender),
                 (1.0 - part) * 100.0,
-                quoted(&link.ends.client.name),
-                quoted(&link.ends.daemon.name)
+                spoken(link)
             );
-            Some(
-            about_link(Finding::new(Severity::Bad, sentence).likely(), link)
+            Finding::new(Severity::Bad, sentence).likely().about_link(link)
                 .costs(lost(link, summary))
                 .proof("time with data to send", format!("{:.0} %", part * 100.0), "TCP_INFO")
-                .advise("Look for other load on that machine, for its disk (rule 6) and its processor (rule 7)")
-                .into(),
-        )
+                .advise("Look for other load on that machine, for its disk (rule 6) and its processor (rule 7)").seen()
         })
     },
 };
 
-fn about_link(finding: Finding, link: &BenchLink) -> Finding {
-    finding
-        .about((Side::Here, &*link.ends.client.name))
-        .about((Side::There, &*link.ends.daemon.name))
-}
-
-fn lost(link: &BenchLink, summary: &LinkSummary) -> Option<u64> {
-    let expected = link
-        .theory_bps
-        .or(summary.alone.map(|rate| rate.median_bps))?;
-    Some(expected.saturating_sub(summary.together?.median_bps))
-}
-
-/// Returns the ratio of the sums of two times over the loads of all links, which the limiter is of.
-fn part_of(
-    report: &BenchReport,
-    link: u32,
-    of: impl Fn(&Run, &Flow, &TcpUse) -> Option<(u64, u64)>,
-) -> Option<f64> {
-    let (mut above, mut below) = (0_u64, 0_u64);
-    let is_whole = |run: &&Run| !matches!(run.phase, Phase::Idle | Phase::Solo | Phase::Pair);
-    let has_whole = report.runs.iter().any(|run| is_whole(&run));
-    for run in report.runs.iter().filter(|run| is_whole(run) || !has_whole) {
-        for flow in run.flows.iter().filter(|flow| flow.link == link) {
-            if let Some((part, whole)) = flow.tcp.as_ref().and_then(|tcp| of(run, flow, tcp)) {
-                above = above.saturating_add(part);
-                below = below.saturating_add(whole);
-            }
-        }
-    }
-    (below > 0).then(|| above as f64 / below as f64)
-}
-
-/// Returns the sender's and the receiver's side of a link's first load.
-fn way_of(report: &BenchReport, link: u32) -> Option<(Side, Side)> {
-    let mut flows = report.runs.iter().flat_map(|run| &run.flows);
-    flows
-        .find(|flow| flow.link == link)
-        .map(|flow| sides(flow.way))
-}
-
 pub(super) const SLOW_START: Rule = Rule {
     id: 35,
-    title: "Slow start after each pause",
     needs: Needs::Bench,
-    reads: "`tcp_slow_start_after_idle` of the sender; time with data to send",
-    threshold: "1, and less than 80 % of the time with data to send",
-    source: "RFC 5681 section 4.1; ip-sysctl.rst of Linux",
-    meaning: "After a pause longer than the retransmission timeout, TCP restarts with a small window. A program that sends in bursts never gets up to speed.",
-    story: "",
-    lookalike: "a sender without pauses, as nicstripe's bench is on a healthy machine",
     silences: &[],
     judge: |case| {
         each(case.measured(), |(report, link, _)| {
@@ -359,36 +257,25 @@ pub(super) const SLOW_START: Rule = Rule {
                 "{} begins slowly after each pause in sending",
                 case.name(sender)
             );
-            Some(
-                about_link(Finding::new(Severity::Note, sentence).possible(), link)
-                    .proof("tcp_slow_start_after_idle", setting, "sysctl")
-                    .proof(
-                        "time with data to send",
-                        format!("{:.0} %", part * 100.0),
-                        "TCP_INFO",
-                    )
-                    .advise("Keep the window, if the pauses cannot be avoided")
-                    .run(
-                        sender,
-                        Line::own("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
-                        Some(Line::own("sysctl -w net.ipv4.tcp_slow_start_after_idle=1")),
-                    )
-                    .into(),
-            )
+            Finding::new(Severity::Note, sentence)
+                .possible()
+                .about_link(link)
+                .proof("tcp_slow_start_after_idle", setting, "sysctl")
+                .proof(
+                    "time with data to send",
+                    format!("{:.0} %", part * 100.0),
+                    "TCP_INFO",
+                )
+                .advise("Keep the window, if the pauses cannot be avoided")
+                .set(sender, "net.ipv4.tcp_slow_start_after_idle", 0, 1)
+                .seen()
         })
     },
 };
 
 pub(super) const MEMORY: Rule = Rule {
     id: 36,
-    title: "Kernel short of network memory",
     needs: Needs::Bench,
-    reads: "TCPMemoryPressures and TCPBacklogDrop of /proc/net/netstat",
-    threshold: "memory pressure or backlog drops grow under load",
-    source: "ip-sysctl.rst of Linux (tcp_mem)",
-    meaning: "The kernel's limit for all TCP buffers was reached: it drops data that has arrived, and the sender sends it again.",
-    story: "",
-    lookalike: "a few pruned buffers on a healthy machine, which cost nothing",
     silences: &[16],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
@@ -405,22 +292,20 @@ pub(super) const MEMORY: Rule = Rule {
                 "the kernel of {} ran short of memory for TCP during the bench",
                 case.name(side)
             );
-            Some(
-                Finding::new(Severity::Bad, sentence)
-                    .about(side)
-                    .proof(
-                        "TCPMemoryPressures",
-                        format!("+{}", pressure.unwrap_or(0)),
-                        "/proc/net/netstat",
-                    )
-                    .proof(
-                        "TCPBacklogDrop",
-                        format!("+{}", drops.unwrap_or(0)),
-                        "/proc/net/netstat",
-                    )
-                    .advise("Lower the maxima of tcp_rmem and tcp_wmem, or use fewer connections")
-                    .into(),
-            )
+            Finding::new(Severity::Bad, sentence)
+                .about(side)
+                .proof(
+                    "TCPMemoryPressures",
+                    format!("+{}", pressure.unwrap_or(0)),
+                    "/proc/net/netstat",
+                )
+                .proof(
+                    "TCPBacklogDrop",
+                    format!("+{}", drops.unwrap_or(0)),
+                    "/proc/net/netstat",
+                )
+                .advise("Lower the maxima of tcp_rmem and tcp_wmem, or use fewer connections")
+                .seen()
         })
     },
 };

@@ -6,28 +6,17 @@ use nicstripe_bench::{GOOD_SCALING, listed};
 use nicstripe_link::facts::BusHop;
 use nicstripe_proto::BitRate;
 
-use super::{
-    addressing::each,
-    link::line,
-    processor::{has_full_core, is_core_full, is_throttled},
-};
+use super::measured::{BAD_SCALING, has_full_core, is_core_full, is_throttled, line};
 use crate::{
     case::{Case, Place, Side},
     command::quoted,
     finding::{Finding, Severity},
-    rule::{Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const SHARED: Rule = Rule {
     id: 4,
-    title: "Cables that share a bottleneck",
     needs: Needs::Bench,
-    reads: "goodput of each link alone and of all together",
-    threshold: "together less than 95 % of the sum of each alone while no core is full (note), less than 85 % (bad)",
-    source: "measured: repeats agree within 1 %; a shared limit of 1200 Mbit/s gave 0.61",
-    meaning: "Each cable is fast alone, and together they are not: something that all of them use is full, such as a bus, a USB hub, a switch's uplink, or a processor.",
-    story: "a: the PCI bus was the limit of the network",
-    lookalike: "one slow link in the set, which is slow alone as well; a link that loses packets when it is alone, whose rate is chance (rule 16); a full processor core (rule 7)",
     silences: &[],
     judge: |case| {
         let report = case.bench.iter();
@@ -46,11 +35,7 @@ pub(super) const SHARED: Rule = Rule {
             if scaling >= good || limited || report.links.len() < 2 {
                 return Some(Seen::Fine);
             }
-            let severity = if scaling < BAD_SCALING {
-                Severity::Bad
-            } else {
-                Severity::Note
-            };
+            let severity = Severity::either(scaling < BAD_SCALING, Severity::Bad, Severity::Note);
             let names: Vec<String> = report
                 .links
                 .iter()
@@ -69,35 +54,24 @@ pub(super) const SHARED: Rule = Rule {
                 BitRate(together),
                 BitRate(alone)
             );
-            let mut finding = Finding::new(severity, sentence)
+            let finding = Finding::new(severity, sentence)
                 .costs(Some(alone.saturating_sub(together)))
                 .proof("sum of each alone", BitRate(alone), "bench")
                 .proof("all together", BitRate(together), "bench")
                 .proof("scaling", format!("{scaling:.2}"), "bench")
                 .advise("Move one card to another slot, USB port or switch, and measure again");
-            for link in &report.links {
-                finding = finding
-                    .about((Side::Here, &*link.ends.client.name))
-                    .about((Side::There, &*link.ends.daemon.name));
-            }
-            Some(finding.into())
+            report
+                .links
+                .iter()
+                .fold(finding, Finding::about_link)
+                .seen()
         })
     },
 };
 
-/// Scaling below which it costs more than noise may.
-pub(super) const BAD_SCALING: f64 = 0.85;
-
 pub(super) const PCIE: Rule = Rule {
     id: 5,
-    title: "PCI path too narrow",
     needs: Needs::Machine,
-    reads: "`current_link_speed` and `current_link_width` of each device from the card upwards in /sys",
-    threshold: "line rates of all cards behind a device exceed 83 % of its lanes' data rate; conventional PCI counts 1064 Mbit/s",
-    source: "PCI Express base specification (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s); 83 %: packet headers with 128 bytes of payload; 32 bit × 33 MHz",
-    meaning: "Every byte crosses the card's slot. If the slot, or a port that several cards share, carries less than the cables, that is the limit, whatever the cables are.",
-    story: "a: the network carried 56, 86 and 125 MB/s in turn; the PCI bus of 133 MB/s was the limit",
-    lookalike: "a card with fewer lanes than it has, which are enough for its cables; saving power, lanes run slower while idle; a card inside the processor, whose lanes exist on paper; virtual machines",
     silences: &[4, 7, 22, 23],
     judge: |case| {
         let sides = [Side::Here, Side::There];
@@ -154,7 +128,7 @@ fn narrow_hops(case: &Case, side: Side) -> Vec<Option<Seen>> {
             continue;
         }
         told.extend(names.iter().cloned());
-        seen.push(Some(narrow(case, hop, &places, usable, needed).into()));
+        seen.push(narrow(case, hop, &places, usable, needed).seen());
     }
     seen
 }
@@ -261,14 +235,7 @@ const CONVENTIONAL_BPS: u64 = 1_064_000_000;
 
 pub(super) const USB: Rule = Rule {
     id: 8,
-    title: "USB port too slow",
     needs: Needs::Machine,
-    reads: "`speed` of the adapter and of the hubs above it in /sys",
-    threshold: "rate of the USB port below 1.6 × the line rates of all adapters behind it",
-    source: "USB 2.0 carries about 350 of 480 Mbit/s, USB 3.0 about 3.2 of 5 Gbit/s (8b/10b and protocol)",
-    meaning: "The adapter is in a USB 2 socket, behind a USB 2 hub or cable, or several share one. The bus is the limit, not the cable.",
-    story: "",
-    lookalike: "a gigabit adapter in a USB 3 port",
     silences: &[4, 7, 22, 23],
     judge: |case| {
         let mut hops: BTreeMap<(Side, &str), (u32, Vec<Place<'_>>)> = BTreeMap::new();
@@ -308,7 +275,7 @@ pub(super) const USB: Rule = Rule {
                     .iter()
                     .map(|place| (side, place.interface.name.clone())),
             );
-            judged.push(Some(slow_port(case, address, mbps, needed, &places).into()));
+            judged.push(slow_port(case, address, mbps, needed, &places).seen());
         }
         judged.into_iter().collect()
     },
@@ -344,14 +311,7 @@ const USB_NEED: f64 = 1.6;
 
 pub(super) const NUMA: Rule = Rule {
     id: 29,
-    title: "Cards far from the processor",
     needs: Needs::Machine,
-    reads: "`numa_node` of the cards in /sys; number of memory nodes",
-    threshold: "more than one memory node, and cards of more than 10 Gbit/s on one of them",
-    source: "Documentation/networking/scaling.rst of Linux; below 10 Gbit/s the links between sockets are far from full",
-    meaning: "A card belongs to one socket. A program on another socket fetches every byte through the link between the sockets.",
-    story: "",
-    lookalike: "one socket; slow cards",
     silences: &[],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
@@ -386,7 +346,7 @@ pub(super) const NUMA: Rule = Rule {
             let finding = places
                 .iter()
                 .fold(finding, |finding, place| finding.about(place));
-            Some(finding.into())
+            finding.seen()
         })
     },
 };

@@ -2,23 +2,16 @@
 
 use nicstripe_bench::{SweepKind, listed};
 
-use super::addressing::each;
+use super::measured::line;
 use crate::{
     case::{Case, LinkFacts, Place, Side},
     finding::{Finding, Severity},
-    rule::{Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const SLOW_LINK: Rule = Rule {
     id: 3,
-    title: "Link slower than its ends",
     needs: Needs::Machine,
-    reads: "negotiated rate, supported modes and modes offered by the other end (ethtool)",
-    threshold: "rate below the best mode that both ends can use; or at most 100 Mb/s on a card of 1000 Mb/s or more",
-    source: "IEEE 802.3 clause 28 (negotiation): both ends take the best common mode; a damaged pair makes many cards fall back to two pairs, which carry 100 Mb/s at most",
-    meaning: "Ten times slower than possible. The usual causes are a cable with a damaged or missing pair, a bad plug, or an old port at the other end.",
-    story: "",
-    lookalike: "a 2.5G card at a gigabit port: the port offers no more; virtual cards, whose drivers invent a rate",
     silences: &[4, 16],
     judge: |case| each(case.live_cards(), |place| slow_link(case, &place)),
 };
@@ -80,7 +73,7 @@ fn slow_link(case: &Case, place: &Place<'_>) -> Option<Seen> {
             "ethtool (partner)",
         );
     }
-    Some(negotiate(finding, place).into())
+    negotiate(finding, place).seen()
 }
 
 fn is_same(one: &Place<'_>, other: &Place<'_>) -> bool {
@@ -99,24 +92,12 @@ fn mode_rate(mode: &str) -> Option<u32> {
         .then(|| mode[..digits].parse().ok())?
 }
 
-/// Formats a line rate in the unit of its name: `100 Mb/s`.
-pub(super) fn line(mbps: u32) -> String {
-    format!("{mbps} Mb/s")
-}
-
 /// Highest rate of a link with two pairs, in Mbit/s.
 const FAST_ETHERNET: u32 = 100;
 
 pub(super) const DUPLEX: Rule = Rule {
     id: 19,
-    title: "Half duplex, or duplex mismatch",
     needs: Needs::Machine,
-    reads: "duplex mode at both ends, negotiation, modes offered by the other end (ethtool)",
-    threshold: "half duplex on a card that can do full; full at one end and half at the other",
-    source: "IEEE 802.3 clause 28 (parallel detection takes half duplex); Shalunov and Carlson, PAM 2005. No active test: its patents are unchecked",
-    meaning: "At half duplex only one end may send at a time. If one end believes full and the other half, frames collide: one direction is fast, the other crawls, and ping looks fine.",
-    story: "c: a link with a duplex mismatch carried 17 instead of 91 Mbit/s in one direction",
-    lookalike: "full duplex at both ends; hubs, which are half duplex by nature: the card then supports no full mode",
     silences: &[3, 15, 16],
     judge: |case| {
         let halves = case.live_cards().map(|place| half_duplex(case, &place));
@@ -166,7 +147,7 @@ fn half_duplex(case: &Case, place: &Place<'_>) -> Option<Seen> {
         );
     }
     let finding = finding.advise("Let both ends negotiate");
-    Some(negotiate(finding, place).into())
+    negotiate(finding, place).seen()
 }
 
 /// Adds the command that lets a card with a fixed mode negotiate, and the one that fixes it again.
@@ -228,19 +209,12 @@ fn mismatch(case: &Case, here: &Place<'_>, there: &Place<'_>) -> Option<Seen> {
     for place in [here, there] {
         finding = negotiate(finding, place);
     }
-    Some(finding.into())
+    finding.seen()
 }
 
 pub(super) const MTU_DIFFERS: Rule = Rule {
     id: 9,
-    title: "MTU differs between the ends",
     needs: Needs::Links,
-    reads: "MTU of both interfaces of a link",
-    threshold: "not equal",
-    source: "RFC 6691: each end announces its segment size, so TCP uses the smaller; measured: 941.4 Mbit/s at 9000 and 1500",
-    meaning: "TCP agrees on the smaller packets, so nothing breaks. The end with the larger MTU gains nothing from it, and datagrams of its full size are lost.",
-    story: "",
-    lookalike: "equal MTUs with a switch between that drops large frames (rule 10)",
     silences: &[],
     judge: |case| {
         each(case.pairs(), |(_, here, there)| {
@@ -255,34 +229,25 @@ pub(super) const MTU_DIFFERS: Rule = Rule {
                 here.label(case),
                 there.label(case)
             );
-            Some(
-                Finding::new(Severity::Note, sentence)
-                    .about(&here)
-                    .about(&there)
-                    .proof(format!("MTU of {}", here.label(case)), ours, "ip link")
-                    .proof(format!("MTU of {}", there.label(case)), theirs, "ip link")
-                    .advise("Set one MTU at both ends, and on the switch between them")
-                    .run(
-                        low.side,
-                        low.line("ip link set dev {} mtu {}", &[&ours.max(theirs)]),
-                        Some(low.line("ip link set dev {} mtu {}", &[&small])),
-                    )
-                    .into(),
-            )
+            Finding::new(Severity::Note, sentence)
+                .about(&here)
+                .about(&there)
+                .proof(format!("MTU of {}", here.label(case)), ours, "ip link")
+                .proof(format!("MTU of {}", there.label(case)), theirs, "ip link")
+                .advise("Set one MTU at both ends, and on the switch between them")
+                .run(
+                    low.side,
+                    low.line("ip link set dev {} mtu {}", &[&ours.max(theirs)]),
+                    Some(low.line("ip link set dev {} mtu {}", &[&small])),
+                )
+                .seen()
         })
     },
 };
 
 pub(super) const BLACK_HOLE: Rule = Rule {
     id: 10,
-    title: "Large frames vanish",
     needs: Needs::Links,
-    reads: "path MTU found by the padded greeting of each connection; MTU of both interfaces",
-    threshold: "frames of the MTU of both ends get no answer, smaller ones do (1500, 1450, 1400 and 1280 bytes are tried)",
-    source: "RFC 2923 (black holes); measured: 0.68 Mbit/s until TCP probes",
-    meaning: "Both cards send large frames, and a switch, tunnel or DSL router between them drops these without a word. Small packets such as ping pass, large transfers stall. nicstripe falls back to small segments; other programs stall.",
-    story: "",
-    lookalike: "different MTUs at the ends (rule 9), where TCP never sends a large frame",
     silences: &[9, 16, 22],
     judge: |case| {
         each(case.pairs(), |(link, here, there)| {
@@ -318,7 +283,7 @@ pub(super) const BLACK_HOLE: Rule = Rule {
                         .map(|mtu| place.line("ip link set dev {} mtu {}", &[&mtu])),
                 );
             }
-            Some(finding.into())
+            finding.seen()
         })
     },
 };
@@ -330,14 +295,7 @@ fn ends(link: &LinkFacts) -> String {
 
 pub(super) const BOND: Rule = Rule {
     id: 11,
-    title: "A bond that hides its cables",
     needs: Needs::Machine,
-    reads: "/proc/net/bonding, IFLA_BOND_MODE",
-    threshold: "a mode or hash that sends one pair of machines over one cable: 802.3ad or balance-xor without ports in the hash, balance-tlb, balance-alb, active-backup; balance-rr, which reorders",
-    source: "Documentation/networking/bonding.rst of Linux, sections 2 and 12; serverfault 287475: balance-rr over two cables 70 MB/s, one alone 98",
-    meaning: "A bond is one interface. By its hash all packets between two machines may use the same cable, so a copy gets the rate of one.",
-    story: "",
-    lookalike: "a hash with ports (layer3+4): nicstripe opens enough connections to use all members",
     silences: &[],
     judge: |case| {
         each(
@@ -409,7 +367,7 @@ pub(super) const BOND: Rule = Rule {
                         }),
                     );
                 }
-                Some(finding.into())
+                finding.seen()
             },
         )
     },
@@ -417,14 +375,7 @@ pub(super) const BOND: Rule = Rule {
 
 pub(super) const NO_CABLE: Rule = Rule {
     id: 13,
-    title: "Interface that is no cable",
     needs: Needs::Machine,
-    reads: "kind of each interface with an address",
-    threshold: "Wi-Fi, tunnel or another interface without a cable",
-    source: "by definition",
-    meaning: "Its medium is shared, or lies over another interface. nicstripe leaves it out unless it is named with --link.",
-    story: "",
-    lookalike: "loopback; an interface without an address",
     silences: &[],
     judge: |case| {
         each(
@@ -444,12 +395,10 @@ pub(super) const NO_CABLE: Rule = Rule {
                     "{} is {what}, no cable: not used unless it is named",
                     place.label(case)
                 );
-                Some(
-                    Finding::new(Severity::Info, sentence)
-                        .about(&place)
-                        .proof(format!("kind of {}", place.interface.name), kind, "netlink")
-                        .into(),
-                )
+                Finding::new(Severity::Info, sentence)
+                    .about(&place)
+                    .proof(format!("kind of {}", place.interface.name), kind, "netlink")
+                    .seen()
             },
         )
     },
@@ -457,14 +406,7 @@ pub(super) const NO_CABLE: Rule = Rule {
 
 pub(super) const JUMBO: Rule = Rule {
     id: 39,
-    title: "Worth of jumbo frames",
     needs: Needs::Bench,
-    reads: "processor time per Gbit and goodput at MTU 1500 and at 9000 (`bench --sweep mtu`)",
-    threshold: "less than 10 % of processor time saved: not worth it",
-    source: "measured by the sweep; headers take 5.8 % at 1500 and 1.0 % at 9000 (nicstripe-proto::theory)",
-    meaning: "Larger packets are fewer packets: less work for each byte, and 5 % less header. Both ends and every device between must agree.",
-    story: "a, d: jumbo frames halved the processor load (40 to 20 %) and moved the rate",
-    lookalike: "a link that is already at 9000",
     silences: &[],
     judge: |case| {
         let is_large = |place: Place<'_>| place.interface.mtu.is_some_and(|mtu| mtu >= 9000);
@@ -494,11 +436,7 @@ pub(super) const JUMBO: Rule = Rule {
                         "jumbo frames would save {percent:.0} % of the processor time: not worth it"
                     ),
                 };
-                let severity = if saved >= WORTH {
-                    Severity::Note
-                } else {
-                    Severity::Info
-                };
+                let severity = Severity::either(saved >= WORTH, Severity::Note, Severity::Info);
                 let finding = Finding::new(severity, sentence)
                     .about(Side::Here)
                     .proof(
@@ -527,14 +465,7 @@ const WORTH: f64 = 0.1;
 
 pub(super) const MTU_NAME: Rule = Rule {
     id: 40,
-    title: "MTU that counts the header",
     needs: Needs::Machine,
-    reads: "MTU of each card",
-    threshold: "9014, 9018 or 9216",
-    source: "drivers for other systems count the Ethernet header (14 bytes), or header and checksum (18); 9216 is a switch's frame size",
-    meaning: "On Linux the MTU is the size of the IP packet. With 9014 the frames are 14 bytes longer than those of a machine whose tool says 9014, and a switch or card at the other end may drop them.",
-    story: "e: the cards were set to jumbo frames of 9014 bytes, as their tool names it",
-    lookalike: "an MTU of 9000, which is 9014 there",
     silences: &[],
     judge: |case| {
         each(case.cards(), |place| {
@@ -546,33 +477,24 @@ pub(super) const MTU_NAME: Rule = Rule {
                 "the MTU of {} is {mtu}, which counts the frame; Linux means 9000",
                 place.label(case)
             );
-            Some(
-                Finding::new(Severity::Note, sentence)
-                    .likely()
-                    .about(&place)
-                    .proof(format!("MTU of {}", place.interface.name), mtu, "ip link")
-                    .advise("Set 9000 at both ends, unless the other end has the same value")
-                    .run(
-                        place.side,
-                        place.line("ip link set dev {} mtu 9000", &[]),
-                        Some(place.line("ip link set dev {} mtu {}", &[&mtu])),
-                    )
-                    .into(),
-            )
+            Finding::new(Severity::Note, sentence)
+                .likely()
+                .about(&place)
+                .proof(format!("MTU of {}", place.interface.name), mtu, "ip link")
+                .advise("Set 9000 at both ends, unless the other end has the same value")
+                .run(
+                    place.side,
+                    place.line("ip link set dev {} mtu 9000", &[]),
+                    Some(place.line("ip link set dev {} mtu {}", &[&mtu])),
+                )
+                .seen()
         })
     },
 };
 
 pub(super) const UNPLUGGED: Rule = Rule {
     id: 45,
-    title: "Card without a cable",
     needs: Needs::Machine,
-    reads: "carrier of each enabled card",
-    threshold: "enabled, and no carrier",
-    source: "IEEE 802.3 clause 40: 1000BASE-T crosses its pairs by itself (auto-MDIX)",
-    meaning: "No signal: no cable, no machine that is switched on at its far end, or a defect. A crossover cable is not needed: gigabit cards cross by themselves.",
-    story: "a: the machines were joined directly; whether the cable must be crossed was a question then",
-    lookalike: "a card that is switched off (`ip link set down`)",
     silences: &[],
     judge: |case| {
         each(
@@ -587,16 +509,14 @@ pub(super) const UNPLUGGED: Rule = Rule {
                     "{} has no carrier; any cable will do, crossed or not",
                     place.label(case)
                 );
-                Some(
-                    Finding::new(Severity::Info, sentence)
-                        .about(&place)
-                        .proof(
-                            format!("carrier of {}", place.interface.name),
-                            "none",
-                            "ip link",
-                        )
-                        .into(),
-                )
+                Finding::new(Severity::Info, sentence)
+                    .about(&place)
+                    .proof(
+                        format!("carrier of {}", place.interface.name),
+                        "none",
+                        "ip link",
+                    )
+                    .seen()
             },
         )
     },

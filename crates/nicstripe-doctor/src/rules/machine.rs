@@ -2,23 +2,16 @@
 
 use nicstripe_bench::{LOSS_FROM, LinkSummary, listed};
 
-use super::{addressing::each, cable::loss};
+use super::measured::loss;
 use crate::{
     case::{Side, sides},
     finding::{Finding, Severity},
-    rule::{Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const DISK: Rule = Rule {
     id: 6,
-    title: "Disk slower than the network",
     needs: Needs::Bench,
-    reads: "rates of reading, network, writing and all together (`bench --disk`)",
-    threshold: "a disk below 1.1 × the network",
-    source: "a copy is as fast as its slowest stage; 10 % are left for their overlap",
-    meaning: "The cables carry more than the disk takes. More cables will not help.",
-    story: "a: from 30 to 63 MB/s when both ends were RAM disks",
-    lookalike: "a disk that is faster than the network",
     silences: &[],
     judge: |case| {
         each(case.bench.iter(), |report| {
@@ -52,15 +45,13 @@ pub(super) const DISK: Rule = Rule {
                 shown(rate),
                 shown(network)
             );
-            Some(
-                Finding::new(Severity::Bad, sentence)
-                    .about(side)
-                    .costs(Some(network.saturating_sub(rate)))
-                    .proof(format!("rate of {what}"), shown(rate), "bench --disk")
-                    .proof("rate of the network", shown(network), "bench --disk")
-                    .advise("Use a faster disk; more cables will not help")
-                    .into(),
-            )
+            Finding::new(Severity::Bad, sentence)
+                .about(side)
+                .costs(Some(network.saturating_sub(rate)))
+                .proof(format!("rate of {what}"), shown(rate), "bench --disk")
+                .proof("rate of the network", shown(network), "bench --disk")
+                .advise("Use a faster disk; more cables will not help")
+                .seen()
         })
     },
 };
@@ -75,14 +66,7 @@ const DISK_NEED: f64 = 1.1;
 
 pub(super) const DRIVER: Rule = Rule {
     id: 43,
-    title: "Driver with known trouble",
     needs: Needs::Bench,
-    reads: "driver and rate of the card; efficiency and loss of its link",
-    threshold: "in the table, and its link is below 90 % of theory or loses packets",
-    source: "bug reports named with each entry",
-    meaning: "Others had trouble with this driver at this rate, and this link shows it.",
-    story: "",
-    lookalike: "the same card without a symptom",
     silences: &[],
     judge: |case| {
         each(case.measured(), |(report, link, summary)| {
@@ -118,15 +102,13 @@ pub(super) const DRIVER: Rule = Rule {
                         trouble.driver,
                         trouble.what
                     );
-                    return Some(
-                        Finding::new(Severity::Note, sentence)
-                            .possible()
-                            .about(&place)
-                            .proof("driver", trouble.driver, "ethtool -i")
-                            .proof("symptom", symptom(summary, lost), "bench")
-                            .advise(trouble.advice)
-                            .into(),
-                    );
+                    return Finding::new(Severity::Note, sentence)
+                        .possible()
+                        .about(&place)
+                        .proof("driver", trouble.driver, "ethtool -i")
+                        .proof("symptom", symptom(summary, lost), "bench")
+                        .advise(trouble.advice)
+                        .seen();
                 }
             }
             Some(Seen::Fine)
@@ -184,14 +166,7 @@ const KNOWN_TROUBLE: [Trouble; 4] = [
 
 pub(super) const ENDS_DIFFER: Rule = Rule {
     id: 44,
-    title: "Ends that differ",
     needs: Needs::Both,
-    reads: "kernel, congestion control and cores of both machines",
-    threshold: "any difference",
-    source: "by definition",
-    meaning: "A difference is no fault, but the first thing to look at if one direction is slower.",
-    story: "d: one card measured under two systems differed more than two cards under one",
-    lookalike: "equal machines",
     silences: &[],
     judge: |case| {
         let there = case.there.iter();
@@ -226,7 +201,7 @@ pub(super) const ENDS_DIFFER: Rule = Rule {
                 .fold(finding, |finding, (what, one, other)| {
                     finding.proof(what, format!("{one} here, {other} there"), "both machines")
                 });
-            Some(finding.about(Side::Here).about(Side::There).into())
+            finding.about(Side::Here).about(Side::There).seen()
         })
     },
 };

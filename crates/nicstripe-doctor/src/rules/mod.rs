@@ -6,6 +6,7 @@ mod bus;
 mod cable;
 mod link;
 mod machine;
+mod measured;
 mod processor;
 mod queues;
 mod settings;

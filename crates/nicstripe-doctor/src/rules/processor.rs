@@ -1,29 +1,19 @@
 //! Rules about processors and the work that packets cost them.
 
-use nicstripe_bench::{
-    BenchReport, CpuUse, Ends, FULL_CORE as FULL_SHARE, Limiter, OWN_CORE, Phase, Run,
-    THROTTLED_FROM, listed,
-};
+use nicstripe_bench::listed;
 use nicstripe_link::facts::Facts;
 
-use super::addressing::each;
+use super::measured::{is_core_full, is_throttled, worst_core};
 use crate::{
-    case::{Case, Machine, Place, Side},
+    case::{Machine, Place, Side},
     command::Line,
     finding::{Finding, Severity},
-    rule::{Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const FULL_CORE: Rule = Rule {
     id: 7,
-    title: "One processor core full",
     needs: Needs::Bench,
-    reads: "busiest core under load (/proc/stat), at both ends",
-    threshold: "busy for 90 % of the time or more, while the links carry less than 97 % of theory; without a theory, nicstripe itself must use 0.7 cores",
-    source: "limiter of nicstripe-bench; Documentation/networking/scaling.rst of Linux",
-    meaning: "All packets of a card's queue are handled by one core. If that core is full, the cable waits, however many cores idle.",
-    story: "a, c, d: processors were the limit of gigabit cards; a rule of thumb was 1 MHz for each Mbit/s",
-    lookalike: "full cables with a busy core; cables of unknown rate while other programs use the core; a control group's quota (rule 41)",
     silences: &[4, 22, 23, 35],
     judge: |case| {
         let report = case.bench.as_ref();
@@ -41,78 +31,18 @@ pub(super) const FULL_CORE: Rule = Rule {
             let lost = together
                 .zip(report.summary.theory_bps)
                 .map(|(rate, theory)| theory.saturating_sub(rate));
-            Some(
-                Finding::new(Severity::Bad, sentence)
+            Finding::new(Severity::Bad, sentence)
                     .about(side)
                     .costs(lost)
                     .proof("busiest core", format!("{worst:.0} %"), "/proc/stat")
-                    .advise("Distribute interrupts over the cores (rule 28), switch offloads on (rule 27), use jumbo frames (rule 39), end other programs")
-                    .into(),
-            )
+                    .advise("Distribute interrupts over the cores (rule 28), switch offloads on (rule 27), use jumbo frames (rule 39), end other programs").seen()
         })
     },
 };
 
-/// Returns true if a full core of this side is what limits the links.
-///
-/// If the rate of the cables is unknown, they may be full as well. Then the core must be full of
-/// this bench.
-pub(super) fn is_core_full(report: &BenchReport, side: Side) -> bool {
-    let uses_it = |run: &Run| {
-        of(&run.cpu, side)
-            .is_some_and(|cpu| cpu.process_us as f64 >= OWN_CORE * run.window_us as f64)
-    };
-    let is_ours = || report.runs.iter().any(uses_it);
-    let is_limit = report.summary.limiter == Some(Limiter::Cpu);
-    has_full_core(report, side) && is_limit && (report.summary.theory_bps.is_some() || is_ours())
-}
-
-/// Returns true if a core of this side was full under load, of whatever program.
-pub(super) fn has_full_core(report: &BenchReport, side: Side) -> bool {
-    worst_core(report, side).is_some_and(|worst| worst >= FULL_SHARE * 100.0)
-}
-
-/// Returns the median of the busiest core's load in percent, over the loads of all links, which the
-/// limiter is of; without those, over all loads.
-fn worst_core(report: &BenchReport, side: Side) -> Option<f64> {
-    let is_whole = |run: &&Run| matches!(run.phase, Phase::Together | Phase::Reverse | Phase::Both);
-    let has_whole = report.runs.iter().any(|run| is_whole(&run));
-    let runs = report.runs.iter().filter(|run| is_whole(run) || !has_whole);
-    let mut loads: Vec<f64> = runs
-        .filter_map(|run| of(&run.cpu, side)?.worst_core_pct)
-        .collect();
-    loads.sort_by(f64::total_cmp);
-    loads.get(loads.len() / 2).copied()
-}
-
-fn of(cpu: &Ends<Option<CpuUse>>, side: Side) -> Option<CpuUse> {
-    match side {
-        Side::Here => cpu.client,
-        Side::There => cpu.daemon,
-    }
-}
-
-/// Returns true if a quota stopped the bench for more than 5 % of the time.
-pub(super) fn is_throttled(case: &Case, side: Side) -> bool {
-    let runs = case.bench.iter().flat_map(|report| &report.runs);
-    let loaded = runs.filter(|run| run.phase != Phase::Idle);
-    let throttled = |run: &Run| {
-        let stopped = of(&run.cpu, side)?.throttled_us?;
-        Some(stopped as f64 > THROTTLED_FROM * run.window_us as f64)
-    };
-    loaded.filter_map(throttled).any(|throttled| throttled)
-}
-
 pub(super) const QUOTA: Rule = Rule {
     id: 41,
-    title: "Processor quota of a container",
     needs: Needs::Machine,
-    reads: "`cpu.max` and `cpu.stat` of the process's control groups; throttled time under load",
-    threshold: "a quota that has stopped this process; bad if it did so in 10 periods of a bench, or for more than 5 % of a load",
-    source: "Documentation/admin-guide/cgroup-v2.rst of Linux; measured: a quota took 28.7 to 6.4 Gbit/s",
-    meaning: "A container or service may use only a part of the processors, and the kernel stops it for the rest of each period. Settings that a container does not show are unknown, not bad.",
-    story: "",
-    lookalike: "a quota that was never reached",
     silences: &[4, 7, 22, 23, 35],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
@@ -131,24 +61,18 @@ pub(super) const QUOTA: Rule = Rule {
             if periods == 0 && !under_load {
                 return Some(Seen::Fine);
             }
-            let severity = if under_load {
-                Severity::Bad
-            } else {
-                Severity::Warning
-            };
+            let severity = Severity::either(under_load, Severity::Bad, Severity::Warning);
             let cores = quota as f64 / 1000.0;
             let sentence = format!(
                 "a control group limits nicstripe on {} to {cores:.2} cores, and it was stopped for that",
                 case.name(side)
             );
-            Some(
-                Finding::new(severity, sentence)
-                    .about(side)
-                    .proof("quota", format!("{cores:.2} cores"), "cpu.max")
-                    .proof("periods in which it was stopped", periods, "cpu.stat")
-                    .advise("Raise the quota: CPUQuota= of a systemd unit, --cpus of a container")
-                    .into(),
-            )
+            Finding::new(severity, sentence)
+                .about(side)
+                .proof("quota", format!("{cores:.2} cores"), "cpu.max")
+                .proof("periods in which it was stopped", periods, "cpu.stat")
+                .advise("Raise the quota: CPUQuota= of a systemd unit, --cpus of a container")
+                .seen()
         })
     },
 };
@@ -166,14 +90,7 @@ const STOPS: u64 = 10;
 
 pub(super) const OFFLOADS: Rule = Rule {
     id: 27,
-    title: "Offloads switched off",
     needs: Needs::Machine,
-    reads: "features of each card (ethtool -k), and which of them the driver can switch",
-    threshold: "gro or gso is off (warning); tso, sg or a checksum is off, and can be switched on (note)",
-    source: "Documentation/networking/segmentation-offloads.rst of Linux: one call of the stack for up to 64 KiB instead of 1448 bytes",
-    meaning: "Without them the processor handles each packet of 1448 bytes by itself, some thirty times the work.",
-    story: "",
-    lookalike: "features that the card does not have (`off [fixed]`), or that its driver leaves off by itself; bridges and bonds, which take those of their ports",
     silences: &[],
     judge: |case| {
         each(case.live_cards(), |place| {
@@ -199,10 +116,11 @@ pub(super) const OFFLOADS: Rule = Rule {
                 return Some(Seen::Fine);
             }
             // These two the kernel does by itself; for the others a driver may have a reason.
-            let severity = match off.contains(&"gro") || off.contains(&"gso") {
-                true => Severity::Warning,
-                false => Severity::Note,
-            };
+            let severity = Severity::either(
+                off.contains(&"gro") || off.contains(&"gso"),
+                Severity::Warning,
+                Severity::Note,
+            );
             let sentence = format!(
                 "{} {} off on {}: more work for each byte",
                 listed(&off),
@@ -215,18 +133,16 @@ pub(super) const OFFLOADS: Rule = Rule {
                     line.then(" {} {}", &[&option(name), &to])
                 })
             };
-            Some(
-                Finding::new(severity, sentence)
-                    .about(&place)
-                    .proof(
-                        format!("offloads of {}", place.interface.name),
-                        format!("{} off", off.join(", ")),
-                        "ethtool -k",
-                    )
-                    .advise("Switch them on, unless a bug of the driver is why they are off")
-                    .run(place.side, switched("on"), Some(switched("off")))
-                    .into(),
-            )
+            Finding::new(severity, sentence)
+                .about(&place)
+                .proof(
+                    format!("offloads of {}", place.interface.name),
+                    format!("{} off", off.join(", ")),
+                    "ethtool -k",
+                )
+                .advise("Switch them on, unless a bug of the driver is why they are off")
+                .run(place.side, switched("on"), Some(switched("off")))
+                .seen()
         })
     },
 };
@@ -254,14 +170,7 @@ fn option(offload: &str) -> &str {
 
 pub(super) const INTERRUPTS: Rule = Rule {
     id: 28,
-    title: "All interrupts on one core",
     needs: Needs::Bench,
-    reads: "/proc/interrupts before and after the load, `rps_cpus`",
-    threshold: "more than 80 % of the cards' interrupts on one of several cores, and a full core (rule 7)",
-    source: "Documentation/networking/scaling.rst of Linux",
-    meaning: "The cards ask one core only to handle their packets. The others idle while it is full.",
-    story: "",
-    lookalike: "interrupts on one core that is not full; queues distributed by software (RPS)",
     silences: &[7],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
@@ -298,7 +207,7 @@ pub(super) const INTERRUPTS: Rule = Rule {
             for (position, place) in cards.enumerate() {
                 finding = spread(finding, &place, position, cores);
             }
-            Some(finding.into())
+            finding.seen()
         })
     },
 };
@@ -354,14 +263,7 @@ const ONE_SIDED: f64 = 0.8;
 
 pub(super) const SLOW_MODE: Rule = Rule {
     id: 30,
-    title: "Processor kept slow",
     needs: Needs::Machine,
-    reads: "cpufreq governor, driver and limits; thermal throttling; power supply",
-    threshold: "governor powersave with a driver that then stays at the lowest rate; a limit below 60 % of the highest rate; on battery (note); throttled by heat under load",
-    source: "Documentation/admin-guide/pm/cpufreq.rst of Linux: powersave is the lowest rate; intel_pstate and amd-pstate name their normal mode so",
-    meaning: "The processor runs far below its rate. Encryption and packets then cost more time than the cable.",
-    story: "",
-    lookalike: "powersave of intel_pstate or amd-pstate, which is their default and scales; a low rate of an idle machine",
     silences: &[],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
@@ -450,7 +352,7 @@ pub(super) const SLOW_MODE: Rule = Rule {
                 let is_known = facts.frequency_driver.is_some() || facts.on_battery.is_some();
                 return is_known.then_some(Seen::Fine);
             };
-            Some(finding.about(side).into())
+            finding.about(side).seen()
         })
     },
 };

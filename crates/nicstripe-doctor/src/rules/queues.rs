@@ -2,24 +2,17 @@
 
 use nicstripe_proto::BitRate;
 
-use super::{addressing::each, cable::is_frequent};
+use super::measured::{is_frequent, line};
 use crate::{
     case::{Case, Place},
-    command::{Line, quoted},
+    command::quoted,
     finding::{Finding, Severity},
-    rule::{Needs, Rule, Seen},
+    rule::{Needs, Rule, Seen, each},
 };
 
 pub(super) const RING: Rule = Rule {
     id: 25,
-    title: "Receive ring too small",
     needs: Needs::Machine,
-    reads: "`rx_missed_errors` and `rx_fifo_errors` of each card; ring sizes (ethtool -g)",
-    threshold: "grow under load; or at least 10, and more than 1 in 10⁶ frames since the start",
-    source: "Documentation/networking/statistics.rst of Linux (rx_missed_errors: no buffer of the host)",
-    meaning: "Packets arrived faster than the processor fetched them, and the card's queue was full.",
-    story: "",
-    lookalike: "damaged frames (rule 15); a few missed frames while the machine started",
     silences: &[16],
     judge: |case| {
         each(case.live_cards(), |place| {
@@ -44,7 +37,7 @@ pub(super) const RING: Rule = Rule {
                 .proof("frames received", frames, "/sys/class/net"),
             _ => return Some(Seen::Fine),
         };
-            Some(enlarge(finding.about(&place), &place).into())
+            enlarge(finding.about(&place), &place).seen()
         })
     },
 };
@@ -66,14 +59,7 @@ fn enlarge(finding: Finding, place: &Place<'_>) -> Finding {
 
 pub(super) const BACKLOG: Rule = Rule {
     id: 26,
-    title: "Kernel dropped packets before TCP",
     needs: Needs::Machine,
-    reads: "/proc/net/softnet_stat, columns 2 (dropped) and 3 (squeezed)",
-    threshold: "drops grow under load (bad); any since the start (note)",
-    source: "net/core/net-procfs.c of Linux; netdata's alarms use the same counters",
-    meaning: "The queue between card and TCP was full (netdev_max_backlog), or the time to empty it ran out (netdev_budget).",
-    story: "",
-    lookalike: "squeezed without drops, which only means that work was continued a moment later",
     silences: &[16],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
@@ -91,30 +77,18 @@ pub(super) const BACKLOG: Rule = Rule {
                 .about(side)
                 .advise("Lengthen the queue; distribute the interrupts (rule 28)");
             let name = "net.core.netdev_max_backlog";
-            Some(match machine.facts.setting(name) {
-                Some(old) => finding
-                    .run(
-                        side,
-                        Line::new("sysctl -w {}={}", &[&name, &old.saturating_mul(10)]),
-                        Some(Line::new("sysctl -w {}={}", &[&name, &old])),
-                    )
-                    .into(),
-                None => finding.into(),
-            })
+            match machine.facts.setting(name) {
+                Some(old) => finding.set(side, name, old.saturating_mul(10), old),
+                None => finding,
+            }
+            .seen()
         })
     },
 };
 
 pub(super) const SHAPER: Rule = Rule {
     id: 31,
-    title: "Rate limiter on a card",
     needs: Needs::Machine,
-    reads: "root queueing discipline (`tc qdisc`), its rate, and the line rate",
-    threshold: "a limit below 95 % of the line rate; any limit if the line rate is unknown",
-    source: "tc-tbf(8), tc-htb(8)",
-    meaning: "Somebody limited the card's rate, for a test perhaps, and left it.",
-    story: "",
-    lookalike: "fq, fq_codel and mq, which order packets and limit nothing; a limit at or above the line rate",
     silences: &[3, 4, 16, 22, 32],
     judge: |case| {
         each(
@@ -125,8 +99,8 @@ pub(super) const SHAPER: Rule = Rule {
                 let Some(limit) = qdisc.limit_bps else {
                     return Some(Seen::Fine);
                 };
-                let line = place.speed_bps();
-                if line.is_some_and(|line| limit as f64 >= BELOW * line as f64) {
+                let whole = place.speed_bps();
+                if whole.is_some_and(|whole| limit as f64 >= BELOW * whole as f64) {
                     return Some(Seen::Fine);
                 }
                 let sentence = format!(
@@ -135,21 +109,17 @@ pub(super) const SHAPER: Rule = Rule {
                     BitRate(limit),
                     quoted(&qdisc.kind)
                 );
-                let severity = if line.is_some() {
-                    Severity::Bad
-                } else {
-                    Severity::Warning
-                };
+                let severity = Severity::either(whole.is_some(), Severity::Bad, Severity::Warning);
                 let mut finding = Finding::new(severity, sentence)
                     .about(&place)
-                    .costs(line.map(|line| line.saturating_sub(limit)))
+                    .costs(whole.map(|whole| whole.saturating_sub(limit)))
                     .proof(
                         format!("root qdisc of {}", place.interface.name),
                         format!("{} {}", qdisc.kind, BitRate(limit)),
                         "tc qdisc",
                     );
                 if let Some(mbps) = place.interface.speed_mbps {
-                    finding = finding.proof("line rate", super::link::line(mbps), "ethtool");
+                    finding = finding.proof("line rate", line(mbps), "ethtool");
                 }
                 let undo = match (&*qdisc.kind, qdisc.burst_bytes, qdisc.queue_bytes) {
                     ("tbf", Some(burst), Some(queue)) => Some(place.line(
@@ -164,16 +134,14 @@ pub(super) const SHAPER: Rule = Rule {
                         "Remove it if it is not needed; save the output of `tc -s qdisc` and `tc class` before"
                     }
                 };
-                Some(
-                    finding
-                        .advise(advice)
-                        .run(
-                            place.side,
-                            place.line("tc qdisc del dev {} root", &[]),
-                            undo,
-                        )
-                        .into(),
-                )
+                finding
+                    .advise(advice)
+                    .run(
+                        place.side,
+                        place.line("tc qdisc del dev {} root", &[]),
+                        undo,
+                    )
+                    .seen()
             },
         )
     },
@@ -184,14 +152,7 @@ const BELOW: f64 = 0.95;
 
 pub(super) const SEND_QUEUE: Rule = Rule {
     id: 32,
-    title: "Send queue drops packets",
     needs: Needs::Bench,
-    reads: "drops of the root queueing discipline before and after the load",
-    threshold: "more than 1 in 10⁴ packets sent",
-    source: "tc(8); TCP's small queues (tcp_limit_output_bytes) keep local drops near zero",
-    meaning: "The machine's own queue to the card overflowed. TCP takes that for a loss.",
-    story: "",
-    lookalike: "a shaper, which drops by design (rule 31)",
     silences: &[16],
     judge: |case| {
         each(case.interfaces(), |place| {
@@ -240,14 +201,7 @@ pub(super) const SEND_QUEUE: Rule = Rule {
 
 pub(super) const OTHER_TRAFFIC: Rule = Rule {
     id: 37,
-    title: "Other traffic on the cable",
     needs: Needs::Machine,
-    reads: "bytes of each card over a short time without a load",
-    threshold: "more than 1 % of the line rate and more than 1 Mbit/s (note), more than 10 % (warning)",
-    source: "repeats of a bench agree within 1 %",
-    meaning: "Another program uses the cable. It takes its share from a copy, and makes measurements worthless.",
-    story: "",
-    lookalike: "a few packets of housekeeping",
     silences: &[],
     judge: |case| each(case.live_cards(), |place| other_traffic(case, &place)),
 };
@@ -272,17 +226,14 @@ fn other_traffic(case: &Case, place: &Place<'_>) -> Option<Seen> {
         BitRate(most),
         place.label(case)
     );
-    let severity = match most >= line / 10 {
-        true => Severity::Warning,
-        false => Severity::Note,
-    };
+    let severity = Severity::either(most >= line / 10, Severity::Warning, Severity::Note);
     let finding = Finding::new(severity, sentence)
         .about(place)
         .costs(Some(most))
         .proof("received", BitRate(received), "/sys/class/net")
         .proof("sent", BitRate(sent), "/sys/class/net")
         .advise("Find the program with `ss -tinp`, and wait for its end");
-    Some(finding.into())
+    finding.seen()
 }
 
 /// Rate of housekeeping, in bit/s.

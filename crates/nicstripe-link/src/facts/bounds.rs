@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::facts::{
-    Facts,
+    Facts, LinkModes,
     disks::DiskFacts,
     host::HostFacts,
-    interface::{InterfaceFacts, LinkModes},
+    interface::InterfaceFacts,
     limits::{
         MOST_ADDRESSES, MOST_COUNTS, MOST_DISKS, MOST_ENTRIES, MOST_HOPS, MOST_INTERFACES,
         MOST_INTERRUPTS, MOST_TEXTS,

@@ -6,16 +6,13 @@ use std::{
     io::Read as _,
 };
 
-use nicstripe_netlink::{Message, Netlink, Request, text, u32_at};
+use nicstripe_netlink::Netlink;
 use rustix::{system::uname, thread::sched_getaffinity};
 
 use crate::{
     facts::{
         host::HostFacts,
-        interface::{
-            AddressFacts, BondFacts, ChannelFacts, CoalesceFacts, EeeFacts, InterfaceFacts,
-            LinkModes, PauseFacts, QdiscFacts, RingFacts,
-        },
+        interface::{AddressFacts, BondFacts, InterfaceFacts, QdiscFacts},
         limits::MOST_INTERFACES,
         system::{MOST_BYTES, MOST_NAMES, System},
         text::plain,
@@ -24,9 +21,9 @@ use crate::{
     interface::{
         Interface, InterfaceIndex, InterfaceKind,
         egress_limit::{RootDiscipline, root_disciplines, tick_nanoseconds},
-        enumerate::{IFINFO_LEN, RTEXT_FILTER_SKIP_STATS, interfaces},
+        enumerate::{LinkDetails, LinkMessage, interfaces, links},
         ethtool::IoctlSocket,
-        ethtool_messages::{Ethtool, LinkSettings},
+        ethtool_messages::Ethtool,
         genl::Generic,
     },
 };
@@ -109,7 +106,7 @@ fn of_this_thread(path: &str) -> Cow<'_, str> {
 struct Answers {
     ethtool: Option<Ethtool>,
     ioctl: Option<IoctlSocket>,
-    links: Vec<LinkDetails>,
+    links: Vec<LinkMessage>,
     disciplines: Vec<RootDiscipline>,
     tick_nanoseconds: Option<u64>,
 }
@@ -117,7 +114,7 @@ struct Answers {
 impl Answers {
     fn open() -> Self {
         let mut netlink = Netlink::route().ok();
-        let links = netlink.as_mut().map(link_details);
+        let links = netlink.as_mut().and_then(|netlink| links(netlink).ok());
         let disciplines = netlink.as_mut().map(root_disciplines);
         Self {
             ethtool: Ethtool::open().ok(),
@@ -132,10 +129,11 @@ impl Answers {
 
     fn facts(&mut self, interface: &Interface, all: &[Interface]) -> InterfaceFacts {
         let mut facts = facts_of(interface, all);
-        let details = self.links.iter().find(|link| link.index == interface.index);
-        facts.mtu_max = details.and_then(|link| link.mtu_max);
-        facts.carrier_changes = details.and_then(|link| link.carrier_changes);
-        facts.qdisc = details.and_then(|link| self.qdisc(link, interface));
+        let link = self.links.iter().find(|link| link.index == interface.index);
+        let details = link.map(|link| &link.details);
+        facts.mtu_max = details.and_then(|details| details.mtu_max);
+        facts.carrier_changes = details.and_then(|details| details.carrier_changes);
+        facts.qdisc = details.and_then(|details| self.qdisc(details, interface));
         if let Some(ioctl) = &self.ioctl {
             let driver = ioctl.driver(&interface.name);
             (facts.driver, facts.firmware) = (driver.name, driver.firmware);
@@ -155,13 +153,13 @@ impl Answers {
         facts
     }
 
-    fn qdisc(&self, link: &LinkDetails, interface: &Interface) -> Option<QdiscFacts> {
+    fn qdisc(&self, details: &LinkDetails, interface: &Interface) -> Option<QdiscFacts> {
         let of_this = |root: &&RootDiscipline| root.interface == interface.index;
         let root = self.disciplines.iter().find(of_this);
         let bucket = root.and_then(|root| root.bucket);
         let burst = bucket.zip(self.tick_nanoseconds);
         Some(QdiscFacts {
-            kind: link.qdisc.clone()?,
+            kind: details.qdisc.as_deref().and_then(plain)?,
             limit_bps: interface.egress_limit.map(|limit| limit.0),
             burst_bytes: burst.and_then(|(bucket, tick)| bucket.burst_bytes(tick)),
             queue_bytes: bucket.map(|bucket| bucket.queue_bytes.into()),
@@ -178,7 +176,7 @@ impl Answers {
             Some(ethtool) => {
                 if let Some(link) = ethtool.link_settings(interface.index) {
                     facts.duplex = link.duplex.map(str::to_owned);
-                    facts.modes = Some(modes(link));
+                    facts.modes = Some(link.modes);
                 }
             }
             None => {
@@ -204,7 +202,7 @@ impl Answers {
         }
         facts.speed_mbps = rate;
         facts.duplex = link.duplex.map(str::to_owned);
-        facts.modes = Some(modes(link));
+        facts.modes = Some(link.modes);
     }
 
     fn ask_card(&mut self, facts: &mut InterfaceFacts, index: InterfaceIndex) {
@@ -221,35 +219,14 @@ impl Answers {
                 .filter_map(|(name, count)| Some((name, count?)));
             let known = known.map(|(name, count)| (name.to_owned(), count));
             facts.statistics.extend(known);
-            facts.pause = Some(PauseFacts {
-                autoneg: pause.autoneg,
-                rx: pause.rx,
-                tx: pause.tx,
-            });
+            facts.pause = Some(pause.facts);
         }
         facts.statistics.extend(ethtool.statistics(index));
         facts.offloads_possible = ethtool.possible_offloads(index).map(owned);
-        facts.eee = ethtool.eee(index).map(|eee| EeeFacts {
-            enabled: eee.enabled,
-            active: eee.active,
-        });
-        facts.rings = ethtool.rings(index).map(|rings| RingFacts {
-            rx: rings.rx,
-            rx_max: rings.rx_max,
-            tx: rings.tx,
-            tx_max: rings.tx_max,
-        });
-        facts.channels = ethtool.channels(index).map(|channels| ChannelFacts {
-            combined: channels.combined,
-            combined_max: channels.combined_max,
-            rx: channels.rx,
-            rx_max: channels.rx_max,
-        });
-        facts.coalesce = ethtool.coalesce(index).map(|delays| CoalesceFacts {
-            rx_usecs: delays.rx_usecs,
-            rx_frames: delays.rx_frames,
-            adaptive_rx: delays.adaptive_rx,
-        });
+        facts.eee = ethtool.eee(index);
+        facts.rings = ethtool.rings(index);
+        facts.channels = ethtool.channels(index);
+        facts.coalesce = ethtool.coalesce(index);
     }
 }
 
@@ -306,66 +283,13 @@ fn kind_name(kind: InterfaceKind) -> &'static str {
     }
 }
 
-fn modes(link: LinkSettings) -> LinkModes {
-    LinkModes {
-        autoneg: link.autoneg,
-        supported: link.supported.map(owned),
-        advertised: link.advertised.map(owned),
-        partner: link.partner.map(owned),
-        partner_autoneg: link.partner_autoneg,
-    }
-}
-
 fn owned(names: Vec<&str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Details in the kernel's message about an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct LinkDetails {
-    index: InterfaceIndex,
-    /// Kind of the root queueing discipline.
-    qdisc: Option<String>,
-    mtu_max: Option<u32>,
-    carrier_changes: Option<u64>,
-}
-
-impl LinkDetails {
-    fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != libc::RTM_NEWLINK {
-            return None;
-        }
-        let (header, attributes) = message.split(IFINFO_LEN)?;
-        let mtu_max = attributes
-            .find(libc::IFLA_MAX_MTU)
-            .and_then(|value| u32_at(value, 0));
-        Some(Self {
-            index: InterfaceIndex(u32_at(header, 4)?),
-            qdisc: attributes
-                .find(libc::IFLA_QDISC)
-                .and_then(|kind| plain(&text(kind))),
-            // 0 means that the driver has no limit of its own.
-            mtu_max: mtu_max.filter(|mtu| *mtu > 0),
-            carrier_changes: attributes
-                .find(libc::IFLA_CARRIER_CHANGES)
-                .and_then(|value| u32_at(value, 0))
-                .map(u64::from),
-        })
-    }
-}
-
-fn link_details(netlink: &mut Netlink) -> Vec<LinkDetails> {
-    let request = Request::new(libc::RTM_GETLINK, &[0; IFINFO_LEN])
-        .attribute(libc::IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
-    netlink
-        .dump(&request, LinkDetails::parse)
-        .unwrap_or_default()
-}
-
 /// Runs all parsers of messages that this module uses on one message, for the fuzzer.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn parse(message: &Message<'_>) {
-    let _ = LinkDetails::parse(message);
+pub(crate) fn parse(message: &nicstripe_netlink::Message<'_>) {
     let bucket = RootDiscipline::parse(message).and_then(|root| root.bucket);
     let _ = bucket.and_then(|bucket| bucket.burst_bytes(u64::MAX));
 }

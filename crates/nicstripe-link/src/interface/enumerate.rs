@@ -157,6 +157,16 @@ pub(crate) struct LinkMessage {
     /// master.
     bond: Bond,
     device: Device,
+    pub(crate) details: LinkDetails,
+}
+
+/// Fields of an `RTM_NEWLINK` message for the facts about an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkDetails {
+    /// Kind of the root queueing discipline.
+    pub(crate) qdisc: Option<String>,
+    pub(crate) mtu_max: Option<u32>,
+    pub(crate) carrier_changes: Option<u64>,
 }
 
 /// Fields of a link whose changes are reported.
@@ -219,6 +229,12 @@ impl LinkMessage {
                 loopback: flags & IFF_LOOPBACK != 0,
                 kind,
                 bus: attributes.find(libc::IFLA_PARENT_DEV_BUS_NAME).map(text),
+            },
+            details: LinkDetails {
+                qdisc: attributes.find(libc::IFLA_QDISC).map(text),
+                // 0 means that the driver has no limit of its own.
+                mtu_max: number(libc::IFLA_MAX_MTU).filter(|mtu| *mtu > 0),
+                carrier_changes: number(libc::IFLA_CARRIER_CHANGES).map(u64::from),
             },
         })
     }
@@ -413,7 +429,7 @@ fn usability(ip: IpAddr, flags: u32) -> Usability {
 pub(crate) const VLAN_DEPTH: usize = 8;
 
 // include/uapi/linux/rtnetlink.h
-pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 /// Length of `struct ifinfomsg` in bytes: family, pad, type (u16), index (i32), flags (u32), change
 /// (u32).
 pub(crate) const IFINFO_LEN: usize = 16;
@@ -588,6 +604,26 @@ mod tests {
         assert_ne!(message(b"bond"), Bond::default());
         // Another kind has its own meaning for these attribute numbers.
         assert_eq!(message(b"team"), Bond::default());
+    }
+
+    #[test]
+    fn a_link_message_tells_the_discipline_the_largest_mtu_and_the_changes_of_the_carrier() {
+        for (mtu, expected) in [(9216_u32, Some(9216)), (0, None)] {
+            let bytes = Request::new(libc::RTM_NEWLINK, &[0; IFINFO_LEN])
+                .attribute(libc::IFLA_IFNAME, b"eth0\0")
+                .attribute(libc::IFLA_QDISC, b"fq_codel\0")
+                .attribute(libc::IFLA_MAX_MTU, &mtu.to_ne_bytes())
+                .attribute(libc::IFLA_CARRIER_CHANGES, &6_u32.to_ne_bytes())
+                .encode(0, 1);
+            let read = |bytes: &[u8]| LinkMessage::parse(&Messages::new(bytes).next()?);
+            let expected = LinkDetails {
+                qdisc: Some("fq_codel".to_owned()),
+                mtu_max: expected,
+                carrier_changes: Some(6),
+            };
+            assert_eq!(read(&bytes).unwrap().details, expected);
+            assert!((0..bytes.len()).all(|len| read(&bytes[..len]).is_none()));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use std::io;
 
 use nicstripe_netlink::{Attributes, attribute, push_attribute, text, u8_at, u32_at, u64_at};
+use serde::{Deserialize, Serialize};
 
 use crate::interface::{
     InterfaceIndex,
@@ -33,20 +34,20 @@ impl Ethtool {
         self.query(ETHTOOL_MSG_PAUSE_GET, interface, Pause::parse)
     }
 
-    pub(crate) fn eee(&mut self, interface: InterfaceIndex) -> Option<Eee> {
-        self.query(ETHTOOL_MSG_EEE_GET, interface, Eee::parse)
+    pub(crate) fn eee(&mut self, interface: InterfaceIndex) -> Option<EeeFacts> {
+        self.query(ETHTOOL_MSG_EEE_GET, interface, EeeFacts::parse)
     }
 
-    pub(crate) fn rings(&mut self, interface: InterfaceIndex) -> Option<Rings> {
-        self.query(ETHTOOL_MSG_RINGS_GET, interface, Rings::parse)
+    pub(crate) fn rings(&mut self, interface: InterfaceIndex) -> Option<RingFacts> {
+        self.query(ETHTOOL_MSG_RINGS_GET, interface, RingFacts::parse)
     }
 
-    pub(crate) fn channels(&mut self, interface: InterfaceIndex) -> Option<Channels> {
-        self.query(ETHTOOL_MSG_CHANNELS_GET, interface, Channels::parse)
+    pub(crate) fn channels(&mut self, interface: InterfaceIndex) -> Option<ChannelFacts> {
+        self.query(ETHTOOL_MSG_CHANNELS_GET, interface, ChannelFacts::parse)
     }
 
-    pub(crate) fn coalesce(&mut self, interface: InterfaceIndex) -> Option<Coalesce> {
-        self.query(ETHTOOL_MSG_COALESCE_GET, interface, Coalesce::parse)
+    pub(crate) fn coalesce(&mut self, interface: InterfaceIndex) -> Option<CoalesceFacts> {
+        self.query(ETHTOOL_MSG_COALESCE_GET, interface, CoalesceFacts::parse)
     }
 
     /// Queries the offloads that can be switched, by the names of
@@ -115,6 +116,29 @@ fn header(interface: InterfaceIndex, flags: u32) -> Vec<u8> {
     header
 }
 
+/// Rates and duplex modes that both ends of a cable can use, as ethtool names them, such as
+/// `1000baseT/Full`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkModes {
+    /// True if the interface negotiates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoneg: Option<bool>,
+    /// Modes that the card supports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supported: Option<Vec<String>>,
+    /// Modes that the interface offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertised: Option<Vec<String>>,
+    /// Modes that the other end of the cable offers, with those that the card detected without
+    /// negotiation. Absent if there are none or the driver does not report them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partner: Option<Vec<String>>,
+    /// True if the other end of the cable negotiates. Only known together with its modes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partner_autoneg: Option<bool>,
+}
+
 /// Negotiation of rate and duplex mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkSettings {
@@ -122,14 +146,9 @@ pub(crate) struct LinkSettings {
     pub(crate) megabits: Option<u32>,
     /// Duplex mode, `half` or `full`.
     pub(crate) duplex: Option<&'static str>,
-    pub(crate) autoneg: Option<bool>,
-    pub(crate) supported: Option<Vec<&'static str>>,
-    pub(crate) advertised: Option<Vec<&'static str>>,
-    /// Modes that the other end offers. `None` if it offers none or the driver does not know them:
-    /// the kernel omits an empty bitmap.
-    pub(crate) partner: Option<Vec<&'static str>>,
-    /// True if the other end negotiates; `None` without `partner`.
-    pub(crate) partner_autoneg: Option<bool>,
+    /// Modes. The kernel omits an empty bitmap, so that those of the other end are absent if it
+    /// offers none.
+    pub(crate) modes: LinkModes,
 }
 
 impl LinkSettings {
@@ -145,11 +164,13 @@ impl LinkSettings {
                 Some(1) => Some("full"),
                 _ => None,
             },
-            autoneg: bool_of(answer, ETHTOOL_A_LINKMODES_AUTONEG),
-            supported: words(ETHTOOL_A_BITSET_MASK).map(|words| names(&words)),
-            advertised: words(ETHTOOL_A_BITSET_VALUE).map(|words| names(&words)),
-            partner_autoneg: partner.as_ref().map(|words| is_set(words, AUTONEG)),
-            partner: partner.map(|words| names(&words)),
+            modes: LinkModes {
+                autoneg: bool_of(answer, ETHTOOL_A_LINKMODES_AUTONEG),
+                supported: words(ETHTOOL_A_BITSET_MASK).map(|words| names(&words)),
+                advertised: words(ETHTOOL_A_BITSET_VALUE).map(|words| names(&words)),
+                partner_autoneg: partner.as_ref().map(|words| is_set(words, AUTONEG)),
+                partner: partner.map(|words| names(&words)),
+            },
         }
     }
 }
@@ -160,12 +181,25 @@ fn bitmap(bitset: &[u8], kind: u16) -> Option<Vec<u32>> {
     Some(words.filter_map(|word| u32_at(word, 0)).collect())
 }
 
+/// Use of pause frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PauseFacts {
+    /// True if the use is negotiated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoneg: Option<bool>,
+    /// True if the card stops when it is asked to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx: Option<bool>,
+    /// True if the card asks the other end to stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx: Option<bool>,
+}
+
 /// Pause frames: settings and numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pause {
-    pub(crate) autoneg: Option<bool>,
-    pub(crate) rx: Option<bool>,
-    pub(crate) tx: Option<bool>,
+    pub(crate) facts: PauseFacts,
     pub(crate) received_frames: Option<u64>,
     pub(crate) sent_frames: Option<u64>,
 }
@@ -174,9 +208,11 @@ impl Pause {
     pub(crate) fn parse(answer: Attributes<'_>) -> Self {
         let numbers = Attributes::new(answer.find(ETHTOOL_A_PAUSE_STATS).unwrap_or_default());
         Self {
-            autoneg: bool_of(answer, ETHTOOL_A_PAUSE_AUTONEG),
-            rx: bool_of(answer, ETHTOOL_A_PAUSE_RX),
-            tx: bool_of(answer, ETHTOOL_A_PAUSE_TX),
+            facts: PauseFacts {
+                autoneg: bool_of(answer, ETHTOOL_A_PAUSE_AUTONEG),
+                rx: bool_of(answer, ETHTOOL_A_PAUSE_RX),
+                tx: bool_of(answer, ETHTOOL_A_PAUSE_TX),
+            },
             received_frames: numbers.find(ETHTOOL_A_PAUSE_STAT_RX_FRAMES).and_then(wide),
             sent_frames: numbers.find(ETHTOOL_A_PAUSE_STAT_TX_FRAMES).and_then(wide),
         }
@@ -184,13 +220,18 @@ impl Pause {
 }
 
 /// State of energy-efficient Ethernet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Eee {
-    pub(crate) enabled: Option<bool>,
-    pub(crate) active: Option<bool>,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EeeFacts {
+    /// True if it is allowed at this end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// True if both ends agreed on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
 }
 
-impl Eee {
+impl EeeFacts {
     pub(crate) fn parse(answer: Attributes<'_>) -> Self {
         Self {
             enabled: bool_of(answer, ETHTOOL_A_EEE_ENABLED),
@@ -199,16 +240,25 @@ impl Eee {
     }
 }
 
-/// Sizes of rings in packets. The kernel omits a ring that the card does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rings {
-    pub(crate) rx: Option<u32>,
-    pub(crate) rx_max: Option<u32>,
-    pub(crate) tx: Option<u32>,
-    pub(crate) tx_max: Option<u32>,
+/// Sizes of a card's rings in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RingFacts {
+    /// Size of the receive ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx: Option<u32>,
+    /// Largest size of the receive ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_max: Option<u32>,
+    /// Size of the send ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx: Option<u32>,
+    /// Largest size of the send ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_max: Option<u32>,
 }
 
-impl Rings {
+impl RingFacts {
     pub(crate) fn parse(answer: Attributes<'_>) -> Self {
         Self {
             rx: u32_of(answer, ETHTOOL_A_RINGS_RX),
@@ -219,16 +269,25 @@ impl Rings {
     }
 }
 
-/// Numbers of queues. The kernel omits a kind of queue that the card does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Channels {
-    pub(crate) combined: Option<u32>,
-    pub(crate) combined_max: Option<u32>,
-    pub(crate) rx: Option<u32>,
-    pub(crate) rx_max: Option<u32>,
+/// Numbers of a card's queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChannelFacts {
+    /// Queues that receive and send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub combined: Option<u32>,
+    /// Largest number of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub combined_max: Option<u32>,
+    /// Queues that only receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx: Option<u32>,
+    /// Largest number of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_max: Option<u32>,
 }
 
-impl Channels {
+impl ChannelFacts {
     pub(crate) fn parse(answer: Attributes<'_>) -> Self {
         Self {
             combined: u32_of(answer, ETHTOOL_A_CHANNELS_COMBINED_COUNT),
@@ -239,15 +298,22 @@ impl Channels {
     }
 }
 
-/// Delays of receive interrupts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Coalesce {
-    pub(crate) rx_usecs: Option<u32>,
-    pub(crate) rx_frames: Option<u32>,
-    pub(crate) adaptive_rx: Option<bool>,
+/// Delays of a card's receive interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CoalesceFacts {
+    /// Delay of an interrupt after a packet, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_usecs: Option<u32>,
+    /// Packets after which the interrupt is not delayed any longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_frames: Option<u32>,
+    /// True if the driver adapts the delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_rx: Option<bool>,
 }
 
-impl Coalesce {
+impl CoalesceFacts {
     pub(crate) fn parse(answer: Attributes<'_>) -> Self {
         Self {
             rx_usecs: u32_of(answer, ETHTOOL_A_COALESCE_RX_USECS),
@@ -335,8 +401,8 @@ fn wide(value: &[u8]) -> Option<u64> {
 pub(crate) fn parse(bytes: &[u8]) {
     let answer = Attributes::new(bytes);
     let _ = (LinkSettings::parse(answer), Pause::parse(answer));
-    let _ = (Eee::parse(answer), Rings::parse(answer));
-    let _ = (Channels::parse(answer), Coalesce::parse(answer));
+    let _ = (EeeFacts::parse(answer), RingFacts::parse(answer));
+    let _ = (ChannelFacts::parse(answer), CoalesceFacts::parse(answer));
     assert!(statistics(answer).len() <= bytes.len() / 4);
     assert!(possible_offloads(answer).is_none_or(|names| names.len() <= 6));
 }

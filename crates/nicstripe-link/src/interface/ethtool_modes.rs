@@ -2,11 +2,11 @@
 
 /// Returns the names of the link modes in a bitmap of 32-bit words, in the order of their bits.
 /// Skips bits that are no rate (such as `Autoneg`), and those newer than this table.
-pub(crate) fn names(words: &[u32]) -> Vec<&'static str> {
+pub(crate) fn names(words: &[u32]) -> Vec<String> {
     MODES
         .iter()
         .filter(|(bit, _)| is_set(words, *bit))
-        .map(|(_, name)| *name)
+        .map(|(_, name)| (*name).to_owned())
         .collect()
 }
 
@@ -116,7 +116,7 @@ mod tests {
         );
         let all = names(&[u32::MAX; 8]);
         assert_eq!(all.len(), MODES.len());
-        assert_eq!(all.last(), Some(&"10baseT1L/Full"));
+        assert_eq!(all.last().map(String::as_str), Some("10baseT1L/Full"));
         assert!(MODES.is_sorted_by(|a, b| a.0 < b.0));
         assert_eq!(names(&[]), [""; 0]);
         assert!(is_set(&[1 << AUTONEG], AUTONEG) && !is_set(&[0, 0], 64));

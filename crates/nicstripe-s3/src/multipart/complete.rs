@@ -41,7 +41,15 @@ pub(crate) async fn complete(
     }
     let listed = listed(document)?;
     let upload = Upload::find(store, target, query).await?;
-    let (names, size) = found(store, &upload, &listed).await?;
+    let (names, size) = match found(store, &upload, &listed).await {
+        // Another request that ends the upload may have removed the part.
+        Err(error) if error.code == Code::InvalidPart => {
+            let is_ending = store.is_ending(&upload.id);
+            Upload::find(store, target, query).await?;
+            return Err(if is_ending { ended() } else { error });
+        }
+        found => found?,
+    };
     if let Some(told) = headers.get("x-amz-mp-object-size")
         && told.as_bytes() != size.to_string().as_bytes()
     {
@@ -152,9 +160,13 @@ fn etag_of(listed: &[Listed]) -> Result<String, S3Error> {
 /// Returns the error of a part or a directory that another request has removed.
 fn gone(error: nicstripe::Error) -> S3Error {
     match error.is_not_found() {
-        true => S3Error::new(Code::NoSuchUpload, "the upload has ended meanwhile"),
+        true => ended(),
         false => error.into(),
     }
+}
+
+fn ended() -> S3Error {
+    S3Error::new(Code::NoSuchUpload, "the upload has ended meanwhile")
 }
 
 fn no_part(number: u64) -> S3Error {

@@ -115,6 +115,7 @@ impl Upload {
     /// Removes the upload with its parts. Its record is behind them, so that a removal that failed can be
     /// repeated.
     async fn remove(&self, store: &Store, bucket: &Bucket) -> Result<(), S3Error> {
+        let _ending = store.end_upload(&self.id);
         self.remove_parts(store).await?;
         remove_files(store, &[joined(&self.dir, INFO)?]).await?;
         self.remove_rest(store, bucket).await

@@ -12,8 +12,7 @@ mod links;
 mod svg;
 mod timeline;
 
-use std::fmt::Write as _;
-
+use askama::Template;
 use nicstripe::{
     bench::{BenchReport, Direction, Phase, Run, SweepKind},
     printable,
@@ -28,94 +27,108 @@ use super::{
 use crate::{commands::doctor::quote, text::shown};
 
 pub(crate) fn page(report: &BenchReport) -> String {
-    let reading = Reading::of(report);
-    let [ours, theirs] = reading.machines();
-    let title = escape(&format!(
-        "nicstripe bench: {ours} and {theirs}, {}",
-        shown(&report.started)
-    ));
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>{title}</title><style>{STYLE}</style></head>\n<body><main>\n"
-    );
-    html.push_str(&head(reading));
-    html.push_str("<div class=\"parts\">\n");
-    let parts: [fn(Reading<'_>) -> Option<String>; 9] = [
-        rates,
-        round_trips,
-        over_time,
-        sweeps,
-        processors,
-        disks,
-        found,
-        machines,
-        raw,
-    ];
-    html.extend(parts.iter().filter_map(|part| part(reading)));
-    html.push_str("</div></main></body></html>\n");
-    html
+    let page = Page::of(Reading::of(report)).render();
+    page.expect("writing to a string does not fail")
 }
 
-fn head(reading: Reading<'_>) -> String {
-    let report = reading.report;
-    let [ours, theirs] = reading.machines();
-    let mut html = format!(
-        "<h1>nicstripe bench: {} → {}</h1>",
-        escape(&ours),
-        escape(&theirs)
-    );
-    let mood = mood_class(Mood::of_limiter(report.summary.limiter));
-    let sentence = printable(report.summary.sentence.as_bytes());
-    let _ = write!(
-        html,
-        "<p class=\"sentence {mood}\">{}</p>",
-        escape(&capital(&sentence))
-    );
-    if let Some((phase, total)) = reading.whole_phases().next() {
-        let unit = reading.unit;
-        let _ = write!(
-            html,
-            "<p class=\"big\">{} <small>{}</small></p>",
-            unit.text(total.median_bps),
-            unit.name()
-        );
-        let part = reading
-            .whole_efficiency(phase)
-            .map_or_else(String::new, |part| {
-                format!(" · {} of theory", percent(part))
-            });
-        let range = unit.range(&total);
-        let range = match range.is_empty() {
-            true => range,
-            false => format!(" · {range} in {} repeats", total.n),
-        };
-        let _ = write!(
-            html,
-            "<p class=\"soft\">{} · {}{part}{range}</p>",
-            phase_text(phase),
-            bytes_a_second(total.median_bps)
-        );
-        html.push_str(&links::total(reading, phase).unwrap_or_default());
+/// Values of the template `page.html`, which has the markup and escapes the texts.
+#[derive(Template)]
+#[template(path = "commands/bench/html/page.html")]
+struct Page<'a> {
+    report: &'a BenchReport,
+    ours: String,
+    theirs: String,
+    began: String,
+    sentence: String,
+    mood: &'static str,
+    total: Option<Total>,
+    compared: Option<(&'static str, String)>,
+    ratios: String,
+    parts: Vec<Part>,
+    /// The report, so that the page can serve as a baseline.
+    json: String,
+}
+
+/// Rate of all links together.
+struct Total {
+    rate: String,
+    unit: &'static str,
+    remarks: Vec<String>,
+    drawing: String,
+}
+
+/// Section of the page.
+#[derive(Default)]
+struct Part {
+    title: String,
+    class: &'static str,
+    /// Drawing above the figures.
+    legend: Option<String>,
+    /// Drawings, each with its caption.
+    figures: Vec<(String, String)>,
+    /// Tables, each with its CSS class, the header first.
+    tables: Vec<(&'static str, Vec<Vec<String>>)>,
+    findings: Vec<Finding>,
+    unstable: String,
+    note: String,
+}
+
+impl Part {
+    fn figure(title: &str, drawing: String, caption: String) -> Self {
+        Self {
+            title: title.to_owned(),
+            figures: vec![(drawing, caption)],
+            ..Self::default()
+        }
     }
-    if !report.complete {
-        html.push_str("<p class=\"bad\">Incomplete: ended before the whole plan was measured.</p>");
+}
+
+impl<'a> Page<'a> {
+    fn of(reading: Reading<'a>) -> Self {
+        let report = reading.report;
+        let [ours, theirs] = reading.machines();
+        let measured = [rates, round_trips, over_time].map(|part| part(reading));
+        let others = [processors, disks, found, machines].map(|part| part(reading));
+        let parts = measured.into_iter().flatten();
+        let verdict = report.baseline.as_ref().map(|baseline| baseline.verdict);
+        let compared = verdict.zip(reading.compared());
+        Self {
+            report,
+            ours,
+            theirs,
+            began: shown(&report.started),
+            sentence: capital(&printable(report.summary.sentence.as_bytes())),
+            mood: mood_class(Mood::of_limiter(report.summary.limiter)),
+            total: total(reading),
+            compared: compared
+                .map(|(verdict, text)| (mood_class(Mood::of_verdict(verdict)), capital(&text))),
+            ratios: reading.ratios(true).join(" · "),
+            parts: parts
+                .chain(sweeps(reading))
+                .chain(others.into_iter().flatten())
+                .collect(),
+            json: serde_json::to_string(report).unwrap_or_default(),
+        }
     }
-    if let (Some(text), Some(comparison)) = (reading.compared(), &report.baseline) {
-        let _ = write!(
-            html,
-            "<p class=\"{}\">{}.</p>",
-            mood_class(Mood::of_verdict(comparison.verdict)),
-            escape(&capital(&text))
-        );
-    }
-    let _ = writeln!(
-        html,
-        "<p class=\"soft\">{}</p>",
-        reading.ratios(true).join(" · ")
-    );
-    html
+}
+
+fn total(reading: Reading<'_>) -> Option<Total> {
+    let (phase, total) = reading.whole_phases().next()?;
+    let unit = reading.unit;
+    let part = reading.whole_efficiency(phase);
+    let range = unit.range(&total);
+    let remarks = [
+        Some(phase_text(phase).to_owned()),
+        Some(bytes_a_second(total.median_bps)),
+        part.map(|part| format!("{} of theory", percent(part))),
+        (!range.is_empty()).then(|| format!("{range} in {} repeats", total.n)),
+    ];
+    Some(Total {
+        rate: unit.text(total.median_bps),
+        unit: unit.name(),
+        remarks: remarks.into_iter().flatten().collect(),
+        drawing: links::total(reading, phase).unwrap_or_default(),
+    })
 }
 
 fn mood_class(mood: Mood) -> &'static str {
@@ -126,7 +139,7 @@ fn mood_class(mood: Mood) -> &'static str {
     }
 }
 
-fn rates(reading: Reading<'_>) -> Option<String> {
+fn rates(reading: Reading<'_>) -> Option<Part> {
     let drawing = links::rates(reading)?;
     let mut links = reading.report.links.iter();
     let has_theory = links.any(|link| link.theory_bps.is_some());
@@ -138,30 +151,34 @@ fn rates(reading: Reading<'_>) -> Option<String> {
     ];
     let caption = notes.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
-    let table = scroll(&table("rates", &links::table(reading, phase)));
-    let body = figure(&drawing, &caption) + &table;
-    Some(section("Each link alone and together", "", &body))
+    Some(Part {
+        tables: vec![("rates", links::table(reading, phase))],
+        ..Part::figure("Each link alone and together", drawing, caption)
+    })
 }
 
-fn over_time(reading: Reading<'_>) -> Option<String> {
+fn over_time(reading: Reading<'_>) -> Option<Part> {
     let phase = reading.main_phase();
     let typical = phase.and_then(|phase| reading.typical_run(phase));
     let run = typical.or_else(|| reading.report.runs.last())?;
-    let mut figures = String::new();
     let both = reading
         .typical_run(Phase::Both)
         .filter(|both| both.repeat != run.repeat || both.phase != run.phase);
-    for run in std::iter::once(run).chain(both) {
-        for way in [Direction::ToDaemon, Direction::ToClient] {
-            if let Some(drawing) = timeline::draw(reading, run, way) {
-                let caption = timeline::caption(reading, run, way);
-                figures.push_str(&figure(&drawing, &caption));
-            }
-        }
-    }
-    let legend = legend(reading, run);
-    let body = format!("{legend}<div class=\"parts three\">{figures}</div>");
-    (!figures.is_empty()).then(|| section("Over time", "all", &body))
+    let runs = std::iter::once(run).chain(both);
+    let charts = runs.flat_map(|run| {
+        [Direction::ToDaemon, Direction::ToClient].map(|way| {
+            let drawing = timeline::draw(reading, run, way)?;
+            Some((drawing, timeline::caption(reading, run, way)))
+        })
+    });
+    let figures: Vec<_> = charts.flatten().collect();
+    (!figures.is_empty()).then(|| Part {
+        title: "Over time".to_owned(),
+        class: "all",
+        legend: Some(legend(reading, run)),
+        figures,
+        ..Part::default()
+    })
 }
 
 /// Renders a legend of the link colours, because thin areas of a chart have no space for a name.
@@ -178,7 +195,7 @@ fn legend(reading: Reading<'_>, run: &Run) -> String {
     svg.finish("Colours of the links")
 }
 
-fn round_trips(reading: Reading<'_>) -> Option<String> {
+fn round_trips(reading: Reading<'_>) -> Option<Part> {
     let drawing = links::round_trips(reading)?;
     let mut caption = String::from(
         "Minimum to maximum; the point is the median when idle and the mean under load. Idle, min / avg / max / std:",
@@ -188,16 +205,18 @@ fn round_trips(reading: Reading<'_>) -> Option<String> {
             let times = [rtt.min_us, rtt.avg_us, rtt.max_us, rtt.std_us]
                 .map(milliseconds)
                 .join(" / ");
-            let _ = write!(caption, " {}: {times} ms.", reading.name(link));
+            caption += &format!(" {}: {times} ms.", reading.name(link));
         }
     }
-    let figure = figure(&drawing, &caption);
-    Some(section("Round trips, idle and loaded", "", &figure))
+    Some(Part::figure(
+        "Round trips, idle and loaded",
+        drawing,
+        caption,
+    ))
 }
 
-fn sweeps(reading: Reading<'_>) -> Option<String> {
-    let mut html = String::new();
-    for sweep in &reading.report.sweeps {
+fn sweeps(reading: Reading<'_>) -> impl Iterator<Item = Part> {
+    reading.report.sweeps.iter().map(move |sweep| {
         let drawing = match sweep.kind {
             SweepKind::Grid => grid::draw(reading, sweep),
             _ => curve::draw(reading, sweep),
@@ -218,13 +237,11 @@ fn sweeps(reading: Reading<'_>) -> Option<String> {
         ];
         let facts: Vec<String> = facts.into_iter().flatten().collect();
         let title = format!("By {}{over}", kind_text(sweep.kind));
-        let figure = figure(&drawing.unwrap_or_default(), &facts.join(" "));
-        html.push_str(&section(&title, "", &figure));
-    }
-    Some(html)
+        Part::figure(&title, drawing.unwrap_or_default(), facts.join(" "))
+    })
 }
 
-fn processors(reading: Reading<'_>) -> Option<String> {
+fn processors(reading: Reading<'_>) -> Option<Part> {
     let drawing = cpu::draw(reading)?;
     let [ours, theirs] = reading.machines();
     let mhz = &reading.report.summary.cpu_mhz_per_mbps;
@@ -242,11 +259,11 @@ fn processors(reading: Reading<'_>) -> Option<String> {
             .map(|mhz| format!("{theirs}: {mhz:.3} MHz per Mbit/s.")),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
-    let figure = figure(&drawing, &notes.join(" "));
-    Some(section("Processor time per gigabit", "", &figure))
+    let title = "Processor time per gigabit";
+    Some(Part::figure(title, drawing, notes.join(" ")))
 }
 
-fn disks(reading: Reading<'_>) -> Option<String> {
+fn disks(reading: Reading<'_>) -> Option<Part> {
     let disk = reading.report.disk.as_ref()?;
     let [ours, theirs] = reading.machines();
     let system = |name: &Option<String>| {
@@ -267,55 +284,32 @@ fn disks(reading: Reading<'_>) -> Option<String> {
         size(disk.bytes)
     );
     let drawing = disk::draw(disk, names).unwrap_or_default();
-    Some(section("Disk to disk", "", &figure(&drawing, &caption)))
+    Some(Part::figure("Disk to disk", drawing, caption))
 }
 
 /// Returns what `nicstripe doctor` finds in the report, and repeats that disagree.
-fn found(reading: Reading<'_>) -> Option<String> {
-    let diagnosis = examine(&Case::of_report(reading.report), &[]);
-    let told = |finding: &&Finding| finding.severity < Severity::Info;
-    let mut items: String = diagnosis.findings.iter().filter(told).map(item).collect();
-    let unstable = reading.unstable();
-    if !unstable.is_empty() {
-        let _ = write!(
-            items,
-            "<li><b>The repeats disagree:</b> {}. Check for other load, and measure again without it.</li>",
-            escape(&unstable.join("; "))
-        );
-    }
-    let list = format!("<ul>{items}</ul>");
-    (!items.is_empty()).then(|| section("Findings and remedies", "", &list))
+fn found(reading: Reading<'_>) -> Option<Part> {
+    let mut findings = examine(&Case::of_report(reading.report), &[]).findings;
+    findings.retain(|finding| finding.severity < Severity::Info);
+    let unstable = reading.unstable().join("; ");
+    (!findings.is_empty() || !unstable.is_empty()).then(|| Part {
+        title: "Findings and remedies".to_owned(),
+        findings,
+        unstable,
+        ..Part::default()
+    })
 }
 
-fn item(finding: &Finding) -> String {
-    let code = |command: &Command| {
-        let place = match command.side {
-            Side::Here => "",
-            Side::There => " (there)",
-        };
-        format!("<code>{}</code>{place}", escape(command.line.as_str()))
+/// Formats a command as HTML.
+fn line(command: &Command) -> String {
+    let place = match command.side {
+        Side::Here => "",
+        Side::There => " (there)",
     };
-    let remedy = finding.remedy.as_ref();
-    let advice = remedy.map_or("", |remedy| &*remedy.advice);
-    let commands: String = remedy
-        .iter()
-        .flat_map(|one| &one.commands)
-        .map(code)
-        .collect();
-    let undo: String = remedy.iter().flat_map(|one| &one.undo).map(code).collect();
-    let undo = match undo.is_empty() {
-        true => undo,
-        false => format!("To undo:{undo}"),
-    };
-    format!(
-        "<li><b>{}</b> ({}). {}{commands}{undo}</li>",
-        escape(&finding.sentence),
-        quote::command(finding),
-        escape(advice)
-    )
+    format!("<code>{}</code>{place}", escape(command.line.as_str()))
 }
 
-fn machines(reading: Reading<'_>) -> Option<String> {
+fn machines(reading: Reading<'_>) -> Option<Part> {
     let report = reading.report;
     let plan = &report.plan;
     let [fewest, most] = plan.repeats;
@@ -341,54 +335,15 @@ fn machines(reading: Reading<'_>) -> Option<String> {
         shown(&report.started),
         report.elapsed_s,
     );
-    let interfaces = match report.links.is_empty() {
-        true => String::new(),
-        false => scroll(&table("facts", &facts::interfaces(reading))),
-    };
-    let body = format!(
-        "{}{interfaces}<p class=\"soft\">{}</p>",
-        table("facts", &facts::hosts(reading)),
-        escape(&measured)
-    );
-    Some(section("Both machines", "all", &body))
-}
-
-/// Embeds the report as JSON, so that the page can serve as a baseline.
-fn raw(reading: Reading<'_>) -> Option<String> {
-    let json = escape(&serde_json::to_string(reading.report).ok()?);
-    let body = format!("<details><summary>The JSON document</summary><pre>{json}</pre></details>");
-    Some(section("Raw", "all raw", &body))
-}
-
-fn section(title: &str, class: &str, body: &str) -> String {
-    format!(
-        "<section class=\"{class}\"><h2>{}</h2>{body}</section>\n",
-        escape(title)
-    )
-}
-
-fn figure(drawing: &str, caption: &str) -> String {
-    format!(
-        "<figure>{drawing}<figcaption>{}</figcaption></figure>",
-        escape(caption)
-    )
-}
-
-fn scroll(table: &str) -> String {
-    format!("<div class=\"scroll\">{table}</div>")
-}
-
-fn table(class: &str, rows: &[Vec<String>]) -> String {
-    let mut html = format!("<table class=\"{class}\">");
-    for (index, row) in rows.iter().enumerate() {
-        let tag = if index == 0 { "th" } else { "td" };
-        let cells = row
-            .iter()
-            .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
-        let _ = write!(html, "<tr>{}</tr>", cells.collect::<String>());
-    }
-    html.push_str("</table>");
-    html
+    let interfaces = (!report.links.is_empty()).then(|| facts::interfaces(reading));
+    let tables = std::iter::once(facts::hosts(reading)).chain(interfaces);
+    Some(Part {
+        title: "Both machines".to_owned(),
+        class: "all",
+        tables: tables.map(|rows| ("facts", rows)).collect(),
+        note: measured,
+        ..Part::default()
+    })
 }
 
 /// Formats a text as a sentence, with a leading capital and a full stop; `None` if it is empty.
@@ -413,8 +368,6 @@ fn lower(text: &str) -> String {
 pub(super) fn colour(link: u32) -> String {
     format!("c{}", link.saturating_sub(1) % 6 + 1)
 }
-
-const STYLE: &str = include_str!("style.css");
 
 #[cfg(test)]
 mod tests;

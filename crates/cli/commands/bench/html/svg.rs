@@ -206,11 +206,8 @@ pub(super) fn text_width(text: &str) -> f64 {
 /// Escapes text for HTML. The caller must have replaced unprintable characters by
 /// `nicstripe::escaped`.
 pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#39;")
+    let escaped = askama::filters::escape(text, askama::filters::Html);
+    escaped.map_or_else(|never| match never {}, |text| text.to_string())
 }
 
 #[cfg(test)]

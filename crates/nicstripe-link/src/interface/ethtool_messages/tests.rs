@@ -82,16 +82,19 @@ fn the_negotiation_has_both_ends() {
     let answer = link_answer();
     let link = LinkSettings::parse(Attributes::new(&answer));
     assert_eq!(
-        (link.megabits, link.duplex, link.autoneg),
+        (link.megabits, link.duplex, link.modes.autoneg),
         (Some(100), Some("half"), Some(true))
     );
     assert_eq!(
-        link.supported.unwrap(),
+        link.modes.supported.unwrap(),
         ["100baseT/Full", "1000baseT/Full", "2500baseT/Full"]
     );
-    assert_eq!(link.advertised.unwrap(), ["100baseT/Full"]);
-    assert_eq!(link.partner.unwrap(), ["10baseT/Full", "100baseT/Full"]);
-    assert_eq!(link.partner_autoneg, Some(true));
+    assert_eq!(link.modes.advertised.unwrap(), ["100baseT/Full"]);
+    assert_eq!(
+        link.modes.partner.unwrap(),
+        ["10baseT/Full", "100baseT/Full"]
+    );
+    assert_eq!(link.modes.partner_autoneg, Some(true));
     let nothing = LinkSettings::parse(Attributes::new(&[]));
     assert_eq!(nothing, LinkSettings::default());
 }
@@ -116,42 +119,44 @@ fn settings_of_a_card_are_read_by_their_numbers() {
     let frames = attributes(&[(2, &5_u64.to_ne_bytes()), (3, &6_u64.to_ne_bytes())]);
     let pause = attributes(&[(2, &[1]), (3, &[0]), (4, &[1]), (5, &frames)]);
     let expected = Pause {
-        autoneg: Some(true),
-        rx: Some(false),
-        tx: Some(true),
+        facts: PauseFacts {
+            autoneg: Some(true),
+            rx: Some(false),
+            tx: Some(true),
+        },
         sent_frames: Some(5),
         received_frames: Some(6),
     };
     assert_eq!(Pause::parse(Attributes::new(&pause)), expected);
     let eee = attributes(&[(4, &[0]), (5, &[1])]);
-    let expected = Eee {
+    let expected = EeeFacts {
         enabled: Some(true),
         active: Some(false),
     };
-    assert_eq!(Eee::parse(Attributes::new(&eee)), expected);
+    assert_eq!(EeeFacts::parse(Attributes::new(&eee)), expected);
     let rings = numbers(&[(2, 4096), (5, 2048), (6, 512), (9, 256)]);
-    let expected = Rings {
+    let expected = RingFacts {
         rx: Some(512),
         rx_max: Some(4096),
         tx: Some(256),
         tx_max: Some(2048),
     };
-    assert_eq!(Rings::parse(Attributes::new(&rings)), expected);
+    assert_eq!(RingFacts::parse(Attributes::new(&rings)), expected);
     let channels = numbers(&[(5, 8), (9, 4)]);
-    let expected = Channels {
+    let expected = ChannelFacts {
         combined: Some(4),
         combined_max: Some(8),
-        ..Channels::default()
+        ..ChannelFacts::default()
     };
-    assert_eq!(Channels::parse(Attributes::new(&channels)), expected);
+    assert_eq!(ChannelFacts::parse(Attributes::new(&channels)), expected);
     let mut coalesce = numbers(&[(2, 50), (3, 64)]);
     push_attribute(&mut coalesce, 11, &[1]);
-    let expected = Coalesce {
+    let expected = CoalesceFacts {
         rx_usecs: Some(50),
         rx_frames: Some(64),
         adaptive_rx: Some(true),
     };
-    assert_eq!(Coalesce::parse(Attributes::new(&coalesce)), expected);
+    assert_eq!(CoalesceFacts::parse(Attributes::new(&coalesce)), expected);
 }
 
 #[test]

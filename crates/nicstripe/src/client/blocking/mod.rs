@@ -161,154 +161,6 @@ impl Client {
         self.start(|client| client.get_pipe(name, writer, options))
     }
 
-    /// Lists a directory, like [`crate::Client::list`].
-    pub fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
-        self.waiter.call(self.inner.list(dir))
-    }
-
-    /// Returns the metadata of a name, like [`crate::Client::stat`].
-    pub fn stat(&self, name: &Name) -> Result<Stat, Error> {
-        self.waiter.call(self.inner.stat(name))
-    }
-
-    /// Removes a file or an empty directory, like [`crate::Client::remove`].
-    pub fn remove(&self, name: &Name) -> Result<(), Error> {
-        self.waiter.call(self.inner.remove(name))
-    }
-
-    /// Renames a file or directory, like [`crate::Client::rename`].
-    pub fn rename(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<(), Error> {
-        self.waiter.call(self.inner.rename(from, to, options))
-    }
-
-    /// Removes many files and empty directories, like [`crate::Client::remove_many`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::remove_many`].
-    pub fn remove_many(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
-        self.waiter.call(self.inner.remove_many(names))
-    }
-
-    /// Removes many files and nothing else, like [`crate::Client::remove_files`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::remove_files`].
-    pub fn remove_files(&self, names: &[Name]) -> Result<Vec<NotRemoved>, Error> {
-        self.waiter.call(self.inner.remove_files(names))
-    }
-
-    /// Copies a file at the daemon, like [`crate::Client::copy`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::copy`].
-    pub fn copy(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<Stat, Error> {
-        self.waiter.call(self.inner.copy(from, to, options))
-    }
-
-    /// Makes one file of others at the daemon, like [`crate::Client::concat`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::concat`].
-    pub fn concat(&self, parts: &[Name], to: &Name, options: RenameOptions) -> Result<Stat, Error> {
-        self.waiter.call(self.inner.concat(parts, to, options))
-    }
-
-    /// Reads a file at the daemon and compares its hash, like [`crate::Client::verify`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::verify`].
-    pub fn verify(&self, name: &Name) -> Result<Stat, Error> {
-        self.waiter.call(self.inner.verify(name))
-    }
-
-    /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
-    pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
-        self.waiter.call(self.inner.make_dir(name))
-    }
-
-    /// Reads a file or a range of it into memory, like [`crate::Client::read`].
-    pub fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        self.waiter.call(self.inner.read(name, range))
-    }
-
-    /// Writes a file from memory, like [`crate::Client::write`].
-    pub fn write(
-        &self,
-        name: &Name,
-        bytes: impl AsRef<[u8]>,
-        options: CopyOptions,
-    ) -> Result<Report, Error> {
-        self.waiter.call(self.inner.write(name, bytes, options))
-    }
-
-    /// Writes a file with attributes from memory, like [`crate::Client::write_with`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::write_with`].
-    pub fn write_with(
-        &self,
-        name: &Name,
-        bytes: impl AsRef<[u8]>,
-        options: CopyOptions,
-        attributes: &ObjectAttributes,
-    ) -> Result<Report, Error> {
-        let written = self.inner.write_with(name, bytes, options, attributes);
-        self.waiter.call(written)
-    }
-
-    /// Returns the metadata of a name with the attributes of a file, like [`crate::Client::head`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::head`].
-    pub fn head(&self, name: &Name) -> Result<Head, Error> {
-        self.waiter.call(self.inner.head(name))
-    }
-
-    /// Returns the daemon's public key, and its name if the peers file has one.
-    ///
-    /// # Errors
-    ///
-    /// The daemon is no longer reachable.
-    pub fn peer(&self) -> Result<ConnectedPeer, Error> {
-        self.waiter.call(self.inner.peer())
-    }
-
-    /// Returns the absolute path of the directory that the daemon serves to this client, which names
-    /// are relative to. `None` if the daemon serves other storage, or does not tell.
-    ///
-    /// # Errors
-    ///
-    /// The daemon is no longer reachable.
-    pub fn root(&self) -> Result<Option<PathBuf>, Error> {
-        self.waiter.call(self.inner.root())
-    }
-
-    /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
-    /// at most 2 s for links that are still connecting.
-    ///
-    /// # Errors
-    ///
-    /// The daemon is no longer reachable.
-    pub fn links(&self) -> Result<LinkSurvey, Error> {
-        self.waiter.call(self.inner.links())
-    }
-
-    /// Reads a range of a file into memory of the caller, like [`crate::Client::read_into`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::read`].
-    pub fn read_into(&self, name: &Name, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
-        self.waiter.call(self.inner.read_into(name, offset, into))
-    }
-
     /// Opens a file for sequential or random reads, like [`crate::Client::open`].
     ///
     /// # Errors
@@ -331,24 +183,6 @@ impl Client {
             inner: self.waiter.call(self.inner.open_with(name, options))?,
             waiter: self.waiter.clone(),
         })
-    }
-
-    /// Reads a file or a range of it with its metadata, like [`crate::Client::read_with`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::read_with`].
-    pub fn read_with(&self, name: &Name, options: OpenOptions) -> Result<Content, Error> {
-        self.waiter.call(self.inner.read_with(name, options))
-    }
-
-    /// Removes a file if it has an entity tag, like [`crate::Client::remove_if`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::remove_if`].
-    pub fn remove_if(&self, name: &Name, tag: ETag) -> Result<(), Error> {
-        self.waiter.call(self.inner.remove_if(name, tag))
     }
 
     /// Creates a file of unknown length, like [`crate::Client::create`].
@@ -429,15 +263,6 @@ impl Client {
         self.waiter.call(output)
     }
 
-    /// Returns facts about the daemon's machine, like [`crate::Client::facts`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`crate::Client::facts`].
-    pub fn facts(&self) -> Result<Facts, Error> {
-        self.waiter.call(self.inner.facts())
-    }
-
     /// Closes this client and its clones, like [`crate::Client::close`]. A wait that ends early leaves
     /// the session to the runtime.
     pub fn close(self) {
@@ -454,6 +279,48 @@ impl Client {
             waiter: self.waiter.clone(),
         }
     }
+}
+
+/// Calls of the async client, each of which this one waits for.
+macro_rules! waits_for {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        impl Client {
+            $(
+                #[doc = concat!("Waits for [`crate::Client::", stringify!($name), "`].")]
+                ///
+                /// # Errors
+                ///
+                #[doc = concat!("Those of [`crate::Client::", stringify!($name), "`].")]
+                pub fn $name(&self, $($argument: $kind),*) -> Result<$result, Error> {
+                    self.waiter.call(self.inner.$name($($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+waits_for! {
+    list(dir: Option<&Name>) -> Vec<Entry>;
+    stat(name: &Name) -> Stat;
+    remove(name: &Name) -> ();
+    rename(from: &Name, to: &Name, options: RenameOptions) -> ();
+    remove_many(names: &[Name]) -> Vec<NotRemoved>;
+    remove_files(names: &[Name]) -> Vec<NotRemoved>;
+    copy(from: &Name, to: &Name, options: RenameOptions) -> Stat;
+    concat(parts: &[Name], to: &Name, options: RenameOptions) -> Stat;
+    verify(name: &Name) -> Stat;
+    make_dir(name: &Name) -> ();
+    read(name: &Name, range: Option<Range<u64>>) -> Vec<u8>;
+    write(name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Report;
+    write_with(name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions, attributes: &ObjectAttributes) -> Report;
+    head(name: &Name) -> Head;
+    peer() -> ConnectedPeer;
+    root() -> Option<PathBuf>;
+    links() -> LinkSurvey;
+    read_into(name: &Name, offset: u64, into: &mut [u8]) -> usize;
+    read_with(name: &Name, options: OpenOptions) -> Content;
+    remove_if(name: &Name, tag: ETag) -> ();
+    facts() -> Facts;
 }
 
 /// Blocking calls of a client that async code has connected. Its runtime must have a thread of its
