@@ -5,7 +5,7 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
     thread::sleep,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nicstripe_testkit::{
@@ -56,25 +56,6 @@ fn a_second_backup_sends_what_has_changed_and_each_restores_what_there_was() {
 }
 
 #[test]
-fn of_a_file_that_grows_at_its_front_only_the_first_chunks_are_sent_again() {
-    let pair = Pair::new();
-    let folder = pair.client.path("tree");
-    fs::create_dir(&folder).unwrap();
-    write(&folder.join("file"), 1, 20 << 20);
-    backup(&pair, &["init", REPO]).expect(0);
-    backup(&pair, &["backup", REPO, "tree"]).expect(0);
-    let grown = [
-        b"in front".as_slice(),
-        &fs::read(folder.join("file")).unwrap(),
-    ]
-    .concat();
-    fs::write(folder.join("file"), grown).unwrap();
-    let sent = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
-    // At most two chunks of 2 MiB change. After them, the chunk boundaries match again.
-    assert!(sent <= (4 << 20) + 64 * 1024, "{sent}");
-}
-
-#[test]
 fn a_backup_that_is_killed_at_any_moment_leaves_a_repository_that_is_whole() {
     let pair = Pair::new();
     let kills = std::env::var("NICSTRIPE_KILLS").map_or(5, |kills| kills.parse().unwrap());
@@ -97,42 +78,6 @@ fn a_backup_that_is_killed_at_any_moment_leaves_a_repository_that_is_whole() {
     backup(&pair, &["check", REPO, "--read-data"]).expect(0);
     backup(&pair, &["restore", REPO, "latest", "restored"]).expect(0);
     assert!(read(&pair, "restored") == read(&pair, "tree"));
-}
-
-#[test]
-fn what_a_killed_backup_has_sent_is_not_sent_again() {
-    let pair = Pair::new();
-    make_tree(&pair.client.path("tree"), 100);
-    backup(&pair, &["init", REPO]).expect(0);
-    let running = start_backup(&pair, &["backup", REPO, "tree"]);
-    await_packs(&pair, 8);
-    running.kill();
-    let before = packs(&pair);
-    backup(&pair, &["backup", REPO, "tree"]).expect(0);
-    let checked = backup(&pair, &["check", REPO]).expect(0);
-    assert!(
-        !checked.stdout.contains("unreferenced"),
-        "the same files make the same packs\n{checked}"
-    );
-    let after = packs(&pair);
-    assert!(
-        before.iter().all(|pack| after.contains(pack)),
-        "{before:?} {after:?}"
-    );
-}
-
-#[test]
-fn a_backup_goes_on_when_its_daemon_is_killed_and_started_again() {
-    let pair = Pair::new();
-    make_tree(&pair.client.path("tree"), 100);
-    backup(&pair, &["init", REPO]).expect(0);
-    let running = start_backup(&pair, &["backup", REPO, "tree"]);
-    await_packs(&pair, 4);
-    let pair = pair.restart_daemon();
-    running.finish().expect(0);
-    backup(&pair, &["check", REPO, "--read-data"]).expect(0);
-    backup(&pair, &["restore", REPO, "latest", "restored"]).expect(0);
-    assert_eq!(read(&pair, "restored"), read(&pair, "tree"));
 }
 
 #[test]
@@ -205,18 +150,6 @@ fn packs(pair: &Pair) -> Vec<PathBuf> {
     names
         .filter(|name| !name.to_string_lossy().contains("nicstripe"))
         .collect()
-}
-
-/// Waits up to a minute until the daemon has at least `count` packs.
-fn await_packs(pair: &Pair, count: usize) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while packs(pair).len() < count {
-        assert!(
-            Instant::now() < deadline,
-            "no {count} packs within a minute"
-        );
-        sleep(Duration::from_millis(2));
-    }
 }
 
 fn read(pair: &Pair, name: &str) -> Tree {

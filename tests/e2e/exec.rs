@@ -19,14 +19,14 @@ use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, is_same, pair::
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Client and daemon on loopback. The client's line has these options.
-struct Stage {
-    client: Side,
-    server: Side,
-    daemon: Daemon,
+pub(crate) struct Stage {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    pub(crate) daemon: Daemon,
 }
 
 impl Stage {
-    fn new(options: &str) -> Self {
+    pub(crate) fn new(options: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "server", "");
         server.trust(&client, "laptop", options);
@@ -39,7 +39,12 @@ impl Stage {
     }
 
     fn arguments(&self, words: &[&str]) -> Vec<String> {
-        self.connected(&[&["exec", "127.0.0.1"], words].concat())
+        self.to_peer(&[&["exec"], words].concat())
+    }
+
+    /// Returns a command line to the daemon, whose first word is a command of nicstripe.
+    pub(crate) fn to_peer(&self, words: &[&str]) -> Vec<String> {
+        self.connected(&[&words[..1], &["127.0.0.1"], &words[1..]].concat())
     }
 
     /// Returns a command line whose first word is a command of nicstripe, with the options that
@@ -160,38 +165,26 @@ fn the_options_that_programs_give_to_ssh_are_taken() {
         "ForwardX11 no",
     ];
     for (words, code) in [
-        (&["--", "127.0.0.1", "true"][..], 0),
-        (&["-s", "--", "127.0.0.1", "sftp"], 5),
-        (&["-s", "127.0.0.1", "shell"], 2),
-        (&["-s", "127.0.0.1", "sftp", "x"], 2),
+        ("-- 127.0.0.1 true", 0),
+        ("-s -- 127.0.0.1 sftp", 5),
+        ("-s 127.0.0.1 shell", 2),
+        ("-s 127.0.0.1 sftp x", 2),
         // git asks so if a program is ssh.
-        (&["-G", "127.0.0.1"], 0),
+        ("-G 127.0.0.1", 0),
         (
-            &[
-                "-12kntTq",
-                "-i",
-                "key",
-                "-Fnone",
-                "-c",
-                "aes",
-                "-m",
-                "x",
-                "-S",
-                "none",
-                "-e~",
-                "127.0.0.1",
-                "true",
-            ],
+            "-12kntTq -i key -Fnone -c aes -m x -S none -e~ 127.0.0.1 true",
             0,
         ),
         // unison, sshfs and lftp give options behind the host.
-        (&["127.0.0.1", "-e", "none", "true"], 0),
-        (&["127.0.0.1", "-xtq", "-l", "", "--", "true"], 2),
-        (&["127.0.0.1", "-s", "sftp"], 5),
-        (&["127.0.0.1", "-p"], 2),
-        (&["127.0.0.1", "-p", "x", "true"], 2),
+        ("127.0.0.1 -e none true", 0),
+        // An empty word.
+        ("127.0.0.1 -xtq -l  -- true", 2),
+        ("127.0.0.1 -s sftp", 5),
+        ("127.0.0.1 -p", 2),
+        ("127.0.0.1 -p x true", 2),
     ] {
-        let arguments = stage.connected(&[&flags, words].concat());
+        let words: Vec<&str> = flags.iter().copied().chain(words.split(' ')).collect();
+        let arguments = stage.connected(&words);
         let outcome = stage.client.run(arguments).expect(code);
         assert_eq!(
             outcome.stderr.contains("--exec sftp-server"),
@@ -307,21 +300,28 @@ fn a_reader_that_has_gone_is_no_failure_and_another_error_names_the_stream() {
 }
 
 #[test]
-fn a_command_has_a_small_environment_and_the_directory_of_the_line() {
+fn a_command_has_a_small_environment_of_its_own_and_the_directory_of_the_line() {
     let stage = Stage::new("exec=env,exec=pwd");
-    let (outcome, output) = stage.exec(&["env"], Vec::new());
+    let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.args(stage.arguments(&["env"]));
+    for name in
+        "PATH NICSTRIPE_PEER LD_PRELOAD LD_LIBRARY_PATH IFS ENV BASH_ENV SHELLOPTS TMPDIR OTHER"
+            .split(' ')
+    {
+        command.env(name, "/evil");
+    }
+    let (outcome, output) = Process::spawn_fed(command, Vec::new()).finish_raw();
     outcome.expect(0);
     let text = String::from_utf8(output).unwrap();
-    let mut names: Vec<&str> = text
-        .lines()
-        .filter_map(|line| Some(line.split_once('=')?.0))
-        .collect();
+    let names = text.lines().filter_map(|line| line.split_once('='));
+    let mut names: Vec<&str> = names.map(|(name, _)| name).collect();
     names.sort_unstable();
     assert_eq!(
         names,
         ["HOME", "LOGNAME", "NICSTRIPE_PEER", "PATH", "SHELL", "USER"]
     );
-    assert!(text.contains("NICSTRIPE_PEER=laptop\n"), "{text}");
+    assert!(!text.contains("evil"), "{text}");
+    assert!(text.contains("NICSTRIPE_PEER=laptop\n") && text.contains("PATH=/usr/local/sbin:"));
     let (outcome, output) = stage.exec(&["pwd"], Vec::new());
     outcome.expect(0);
     let directory = String::from_utf8(output).unwrap();
@@ -358,7 +358,7 @@ fn a_line_that_permits_one_command_starts_no_other() {
 fn attempts(server: &Side) -> Vec<Vec<String>> {
     let own =
         |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
-    let exact = |words: &&[&str]| own(&[&["--"], *words].concat());
+    let exact = |words: &&str| own(&[&["--"][..], &words.split('|').collect::<Vec<_>>()].concat());
     let planted = server.path("cat").to_str().unwrap().to_owned();
     // Together with the other words at the limit of one message, and beyond it.
     let [long, longer] = [60_000, 1 << 16].map(|len| "a".repeat(len));
@@ -380,174 +380,118 @@ fn attempts(server: &Side) -> Vec<Vec<String>> {
     EXACT.iter().map(exact).chain(typed).chain(built).collect()
 }
 
-/// Words that are passed as they are.
-const EXACT: &[&[&str]] = &[
+/// Words that are passed as they are, divided by `|`.
+const EXACT: &[&str] = &[
     // Words added, removed, split, joined and in another order.
-    &["cat"],
-    &["cat", "-u", "x"],
-    &["cat", "-u", "-u"],
-    &["cat", "-u", "-"],
-    &["cat", "-u", "--"],
-    &["cat", "--", "-u"],
-    &["cat", "-u", "/etc/passwd"],
-    &["cat", "-A", "-u"],
-    &["cat", "-A"],
-    &["cat", "-uA"],
-    &["cat", "--help"],
-    &["cat", "-"],
-    &["cat", "u"],
-    &["cat", "-", "u"],
-    &["cat", "cat", "-u"],
-    &["-u", "cat"],
-    &["-u"],
-    &["cat -u"],
-    &["cat-u"],
+    "cat",
+    "cat|-u|x",
+    "cat|-u|-u",
+    "cat|-u|--",
+    "cat|--|-u",
+    "cat|-A|-u",
+    "cat|-uA",
+    "cat|-|u",
+    "-u|cat",
+    "cat -u",
+    "cat-u",
     // Empty words, blanks and the ends of lines.
-    &[""],
-    &["", "cat", "-u"],
-    &["cat", "", "-u"],
-    &["cat", "-u", ""],
-    &["cat", ""],
-    &[" ", "cat", "-u"],
-    &["cat ", "-u"],
-    &[" cat", "-u"],
-    &["cat", " -u"],
-    &["cat", "-u "],
-    &["cat", "-u\t"],
-    &["cat\t-u"],
-    &["cat\n", "-u"],
-    &["\ncat", "-u"],
-    &["cat", "\n-u"],
-    &["cat", "-u\n"],
-    &["cat", "-u", "\n"],
-    &["cat", "-u\ntouch ran"],
-    &["cat\r", "-u"],
-    &["cat", "-u\r"],
-    &["cat", "-u\r\n"],
-    &["cat", "-u\u{b}"],
+    "",
+    "|cat|-u",
+    "cat||-u",
+    "cat|-u|",
+    "cat |-u",
+    " cat|-u",
+    "cat|-u\t",
+    "cat\n|-u",
+    "cat|\n-u",
+    "cat|-u\n",
+    "cat|-u\ntouch ran",
+    "cat\r|-u",
+    "cat|-u\u{b}",
     // Other case, and other characters that look the same.
-    &["CAT", "-u"],
-    &["Cat", "-u"],
-    &["cat", "-U"],
-    &["\u{441}at", "-u"],
-    &["c\u{430}t", "-u"],
-    &["\u{ff43}at", "-u"],
-    &["cat", "\u{2010}u"],
-    &["cat", "\u{2212}u"],
-    &["cat\u{200b}", "-u"],
-    &["\u{feff}cat", "-u"],
-    &["cat\u{a0}", "-u"],
-    &["cat", "-u\u{301}"],
-    &["\u{202e}tac", "-u"],
+    "CAT|-u",
+    "cat|-U",
+    "\u{441}at|-u",
+    "\u{ff43}at|-u",
+    "cat|\u{2010}u",
+    "cat\u{200b}|-u",
+    "\u{feff}cat|-u",
+    "cat\u{a0}|-u",
+    "cat|-u\u{301}",
+    "\u{202e}tac|-u",
     // Paths, and wildcards of other files.
-    &["./cat", "-u"],
-    &["../files/cat", "-u"],
-    &["x/../cat", "-u"],
-    &["/bin/cat", "-u"],
-    &["/usr/bin/cat", "-u"],
-    &["/usr/bin/../bin/cat", "-u"],
-    &["//bin/cat", "-u"],
-    &["bin/cat", "-u"],
-    &["cat/", "-u"],
-    &["~/cat", "-u"],
-    &["/proc/self/cwd/cat", "-u"],
-    &["*", "-u"],
-    &["*"],
-    &["c?t", "-u"],
-    &["[c]at", "-u"],
-    &["{cat,-u}"],
-    &["cat", "*"],
-    &["cat", "-?"],
-    &["cat", "-u", "*"],
+    "./cat|-u",
+    "../files/cat|-u",
+    "/bin/cat|-u",
+    "/usr/bin/../bin/cat|-u",
+    "cat/|-u",
+    "~/cat|-u",
+    "/proc/self/cwd/cat|-u",
+    "*",
+    "*|-u",
+    "c?t|-u",
+    "{cat,-u}",
+    "cat|-?",
+    "cat|-u|*",
     // Quotes, substitutions and operators of a shell.
-    &["'cat'", "-u"],
-    &["\"cat\"", "-u"],
-    &["\\cat", "-u"],
-    &["cat", "'-u'"],
-    &["$0", "-u"],
-    &["cat", "$1"],
-    &["cat", "-u$IFS"],
-    &["cat", "-u;touch ran"],
-    &["cat", "-u;", "touch", "ran"],
-    &["cat", "-u", ";", "touch", "ran"],
-    &["cat", "-u", "&&", "touch", "ran"],
-    &["cat", "-u", "|", "sh"],
-    &["cat", "-u", ">ran"],
-    &["cat", "-u", "&"],
-    &["cat", "-u", "#"],
-    &["cat", "$(touch ran)"],
-    &["cat", "-u", "$(touch ran)"],
-    &["cat", "`touch ran`"],
+    "'cat'|-u",
+    "\\cat|-u",
+    "cat|'-u'",
+    "$0|-u",
+    "cat|-u$IFS",
+    "cat|-u;touch ran",
+    "cat|-u|;|touch|ran",
+    "cat|-u|&&|touch|ran",
+    "cat|-u|>ran",
+    "cat|-u|&",
+    "cat|-u|#",
+    "cat|-u|$(touch ran)",
+    "cat|`touch ran`",
     // Programs that start others, and variables.
-    &["sh", "-c", "cat -u"],
-    &["sh", "-c", "touch ran"],
-    &["/bin/sh", "-c", "cat -u"],
-    &["bash", "-c", "cat -u"],
-    &["env", "cat", "-u"],
-    &["env", "-i", "PATH=.", "cat", "-u"],
-    &["nohup", "cat", "-u"],
-    &["exec", "cat", "-u"],
-    &["command", "cat", "-u"],
-    &["busybox", "cat", "-u"],
-    &["touch", "ran"],
-    &["exec-guard", "1", "touch", "ran"],
-    &["/proc/self/exe", "exec-guard", "1", "touch", "ran"],
-    &["PATH=.", "cat", "-u"],
-    &["LD_PRELOAD=./ran.so", "cat", "-u"],
-    &["BASH_ENV=ran", "cat", "-u"],
+    "sh|-c|cat -u",
+    "/bin/sh|-c|touch ran",
+    "env|cat|-u",
+    "env|-i|PATH=.|cat|-u",
+    "exec|cat|-u",
+    "command|cat|-u",
+    "busybox|cat|-u",
+    "exec-guard|1|touch|ran",
+    "/proc/self/exe|exec-guard|1|touch|ran",
+    "PATH=.|cat|-u",
+    "LD_PRELOAD=./ran.so|cat|-u",
     // The words before the `*` of a rule.
-    &["tail"],
-    &["tail", "-c", "1"],
-    &["tail", "-n1"],
-    &["tail", "-N", "1"],
-    &["tail", "-n ", "1"],
-    &["tail", "-n\n", "1"],
-    &["tail", "", "-n", "1"],
-    &["tail", "-q", "-n", "1"],
-    &["tail", "--", "-n", "1"],
-    &["tail", "--lines", "1"],
-    &["tail", "*"],
-    &["tail", "*", "-n"],
-    &["tail -n", "1"],
-    &["tail -n *"],
-    &["-n", "tail"],
-    &["tail ", "-n", "1"],
-    &["./tail", "-n", "1"],
-    &["/usr/bin/tail", "-n", "1"],
-    &["TAIL", "-n", "1"],
-    &["cat", "-n", "1"],
-    &["tail", "-u"],
+    "tail",
+    "tail|-c|1",
+    "tail|-n1",
+    "tail|-n |1",
+    "tail|-n\n|1",
+    "tail||-n|1",
+    "tail|--|-n|1",
+    "tail|--lines|1",
+    "tail|*|-n",
+    "tail -n|1",
+    "-n|tail",
+    "./tail|-n|1",
+    "TAIL|-n|1",
+    "tail|-u",
 ];
 
 /// Command lines that are split into words.
 const TYPED: &[&str] = &[
     "cat -u; touch ran",
-    "cat -u;touch ran",
     "cat -u && touch ran",
-    "cat -u || touch ran",
     "cat -u | sh",
-    "cat -u > ran",
-    "cat -u & touch ran",
     "cat -u\ntouch ran",
     "cat -u $(touch ran)",
-    "cat `touch ran`",
     "cat ${IFS}-u",
-    "cat -*",
     "cat '-u '",
     "cat -u ''",
     "'cat -u'",
     "cat\\ -u",
-    "'' cat -u",
     "''",
-    "./cat -u",
-    "~/cat -u",
     "PATH=. cat -u",
-    "env PATH=. cat -u",
-    "sh -c 'cat -u'",
     "$SHELL -c 'touch ran'",
-    "tail \\-n1",
     "tail '-n 1'",
-    "'tail -n' 1",
 ];
 
 #[test]
@@ -571,50 +515,6 @@ fn a_permitted_command_is_not_taken_from_the_directory_that_its_peer_may_write_t
     assert!(!stage.server.has("ran"));
 }
 
-#[test]
-fn variables_of_the_client_do_not_reach_a_command() {
-    let stage = Stage::new("exec=env");
-    let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(stage.arguments(&["env"]));
-    let names = [
-        "PATH",
-        "NICSTRIPE_PEER",
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "IFS",
-        "ENV",
-    ];
-    for name in names
-        .iter()
-        .chain(&["BASH_ENV", "SHELLOPTS", "TMPDIR", "OTHER"])
-    {
-        command.env(name, "/evil");
-    }
-    let (outcome, output) = Process::spawn_fed(command, Vec::new()).finish_raw();
-    outcome.expect(0);
-    let text = String::from_utf8(output).unwrap();
-    assert!(!text.contains("evil"), "{text}");
-    assert!(text.contains("NICSTRIPE_PEER=laptop\n") && text.contains("PATH=/usr/local/sbin:"));
-}
-
-#[test]
-fn a_command_ends_with_its_client_and_with_its_daemon() {
-    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
-        let stage = Stage::new(r#"exec="sh -c *""#);
-        let (mut client, command) = stage.start_waiting();
-        assert!(is_alive(command));
-        kill_process(Pid::from_child(&client), signal).unwrap();
-        assert_ne!(client.wait().unwrap().code(), Some(0));
-        ends(command);
-    }
-    let stage = Stage::new(r#"exec="sh -c *""#);
-    let (mut client, command) = stage.start_waiting();
-    stage.daemon.process.kill();
-    ends(command);
-    client.kill().unwrap();
-    client.wait().unwrap();
-}
-
 /// What a command has started ends with it: SIGTERM first, a second later SIGKILL, in its group and
 /// out of it.
 #[test]
@@ -626,7 +526,12 @@ fn all_that_a_command_has_started_ends_with_its_session_and_may_clean_up() {
         trap 'echo ending; echo ending >&2; sleep 0.3; echo ended; touch cleaned; exit' TERM
         echo $$ > command
         while :; do sleep 0.05; done"#;
-    for by_daemon in [false, true] {
+    for ending in [
+        Some(Signal::TERM),
+        Some(Signal::INT),
+        Some(Signal::KILL),
+        None,
+    ] {
         let stage = Stage::new(r#"exec="sh -c *""#);
         let root = stage.server.files();
         let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
@@ -647,16 +552,16 @@ fn all_that_a_command_has_started_ends_with_its_session_and_may_clean_up() {
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        match by_daemon {
-            true => {
+        match ending {
+            Some(signal) => kill_process(Pid::from_child(&client), signal).unwrap(),
+            None => {
                 stage.daemon.process.kill();
                 client.kill().unwrap();
             }
-            false => kill_process(Pid::from_child(&client), Signal::TERM).unwrap(),
         }
-        client.wait().unwrap();
+        assert_ne!(client.wait().unwrap().code(), Some(0));
         started.into_iter().for_each(ends);
-        assert!(root.join("cleaned").exists(), "by the daemon: {by_daemon}");
+        assert!(root.join("cleaned").exists(), "{ending:?}");
     }
 }
 
@@ -737,37 +642,4 @@ fn a_command_that_is_killed_is_told_by_its_exit_code() {
     let (mut client, command) = stage.start_waiting();
     kill_process(command, Signal::KILL).unwrap();
     assert_eq!(client.wait().unwrap().code(), Some(137));
-}
-
-/// Of a command, the daemon sends no faster than the client's limit.
-#[test]
-fn the_rate_limit_is_kept_both_ways() {
-    let stage = Stage::new(r#"exec="cat",exec="head -c *""#);
-    let bytes = content(6 * MIB);
-    for (command, input) in [
-        (
-            &[
-                "--bwlimit",
-                "3M",
-                "--",
-                "head",
-                "-c",
-                "6291456",
-                "/dev/zero",
-            ][..],
-            Vec::new(),
-        ),
-        (&["--bwlimit", "3M", "--", "cat"], bytes),
-    ] {
-        let begun = Instant::now();
-        let words = [&["127.0.0.1"], &command[2..]].concat();
-        let words = stage.connected(&[&["exec"], &command[..2], &words].concat());
-        let mut program = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-        program.args(words);
-        let (outcome, received) = Process::spawn_fed(program, input).finish_raw();
-        outcome.expect(0);
-        assert_eq!(received.len(), 6 * MIB);
-        let took = begun.elapsed();
-        assert!(took > Duration::from_millis(1700), "{command:?}: {took:?}");
-    }
 }

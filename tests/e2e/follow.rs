@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Outcome, Process, Side, content,
+    Process, Side, content,
     pair::{MIB, Pair},
 };
 
@@ -85,12 +85,6 @@ impl Recording {
 /// Name at the other machine.
 const TO: &str = "127.0.0.1:rec";
 
-fn says(outcome: &Outcome, parts: &[&str]) {
-    for part in parts {
-        assert!(outcome.stderr.contains(part), "{part:?}: {outcome}");
-    }
-}
-
 #[test]
 fn a_file_is_sent_while_it_grows_and_has_its_name_once_its_writer_has_closed_it() {
     let mut rec = Recording::new();
@@ -107,13 +101,13 @@ fn a_file_is_sent_while_it_grows_and_has_its_name_once_its_writer_has_closed_it(
         written,
     } = rec;
     drop(writer);
-    says(&copying.finish().expect(0), &["7.0 MiB", "verified"]);
+    copying.finish().expect(0).says(&["7.0 MiB", "verified"]);
     assert!(fs::read(pair.server.path("rec")).unwrap() == written);
     let modified = |side: &Side| fs::metadata(side.path("rec")).unwrap().modified().unwrap();
     assert_eq!(modified(&pair.server), modified(&pair.client));
     // A file that nobody writes is there already.
     let again = pair.cp(&["--follow", "rec", TO]).expect(0);
-    says(&again, &["already present"]);
+    again.says(&["already present"]);
 }
 
 #[test]
@@ -156,10 +150,10 @@ fn what_is_killed_goes_on_where_it_was() {
         written,
     } = rec;
     drop(writer);
-    says(
-        &copying.finish().expect(0),
-        &["resuming at", "already present"],
-    );
+    copying
+        .finish()
+        .expect(0)
+        .says(&["resuming at", "already present"]);
     assert!(fs::read(pair.server.path("rec")).unwrap() == written);
 }
 

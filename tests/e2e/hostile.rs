@@ -1,35 +1,13 @@
-//! Tests of a daemon with default limits against many untrusted clients and against a greedy peer.
+//! Test of a daemon with default limits against a greedy peer.
 
-use std::{
-    io::Read,
-    net::{SocketAddr, TcpStream},
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
 use nicstripe::{
     BitRate, Client, CopyOptions, Name, TreeOptions,
     trust::{Home, Identity, Peers},
 };
-use nicstripe_testkit::{
-    Daemon, Process, Side, content,
-    pair::{MIB, Pair},
-};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use nicstripe_testkit::{Daemon, Process, Side, content, pair::MIB};
 use tokio::task::JoinSet;
-
-/// Opens a TCP connection from a loopback address that depends on `stranger`. Sends nothing.
-fn idle(stranger: u16, port: u16) -> TcpStream {
-    let [high, low] = stranger.to_be_bytes();
-    // Close-on-exec, so that no other test's daemon inherits the socket.
-    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
-    let tcp = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-    let from = SocketAddr::from(([127, 7, high, low], 0));
-    let to = SocketAddr::from(([127, 0, 1, 1], port));
-    bind(&tcp, &from).unwrap();
-    connect(&tcp, &to).unwrap();
-    tcp.into()
-}
 
 /// Starts a daemon that may open at most `count` file descriptors.
 fn daemon_with_descriptors(server: &Side, count: usize) -> Daemon {
@@ -37,43 +15,6 @@ fn daemon_with_descriptors(server: &Side, count: usize) -> Daemon {
     let script = format!("ulimit -n {count} && exec \"$0\" serve --port 0 --interface lo");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_nicstripe")]);
     Daemon::listening(Process::spawn(command))
-}
-
-#[test]
-fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers() {
-    let (client, server) = (Side::here(), Side::here());
-    client.trust(&server, "nas", "");
-    server.trust(&client, "laptop", "");
-    let daemon = daemon_with_descriptors(&server, 64);
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
-    let bytes = content(16 * MIB);
-    pair.client.write("source", &bytes);
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "127.0.0.1:target",
-    ]);
-    cp.await_bytes(MIB as u64);
-    let strangers: Vec<TcpStream> = (0..300)
-        .map(|stranger| idle(stranger, pair.daemon.port))
-        .collect();
-    pair.client.write("second", b"bytes");
-    pair.cp(&["second", "127.0.0.1:"]).expect(0);
-    cp.finish().expect(0);
-    assert_eq!(pair.server.read("second"), b"bytes");
-    assert!(pair.server.read("target") == bytes);
-    // The daemon has rejected the first connection long ago, without sending data.
-    let mut first = &strangers[0];
-    first
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
 
 /// Simulates a greedy peer: 8 sessions with 4 trees of 100 files each, limited to 100 kbit/s. The

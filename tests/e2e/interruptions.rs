@@ -7,9 +7,8 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Daemon, Process, Side, content, number,
-    pair::{LOOPBACK, MIB, Pair},
-    text,
+    Process, Side, content, number,
+    pair::{MIB, Pair},
 };
 use rustix::process::Signal;
 
@@ -79,34 +78,27 @@ fn paced<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn an_interrupted_copy_says_how_to_go_on_and_a_rerun_does() {
-    for way in Way::BOTH {
+    for (way, signal, code) in [
+        (Way::Put, Signal::INT, 130),
+        (Way::Get, Signal::INT, 130),
+        (Way::Put, Signal::TERM, 143),
+    ] {
         let pair = Pair::new();
         let bytes = content(LEN);
         let arguments = way.prepare(&pair, &bytes);
         let cp = pair.start_cp(&paced(&arguments));
         cp.await_bytes(HALF);
-        cp.signal(Signal::INT);
-        let outcome = cp.finish().expect(130);
+        cp.signal(signal);
+        let outcome = cp.finish().expect(code);
         assert_eq!(outcome.document()["resumable"], true, "{outcome}");
-        outcome
-            .error(&["interrupted"])
-            .hint(&["same command again", &arguments.join(" ")]);
+        let outcome = match signal {
+            Signal::INT => outcome.error(&["interrupted"]),
+            _ => outcome,
+        };
+        outcome.hint(&["same command again", &arguments.join(" ")]);
         assert!(!way.has_target(&pair));
         way.rerun(&pair, arguments, &bytes);
     }
-}
-
-#[test]
-fn a_terminated_copy_ends_with_143_and_a_rerun_goes_on() {
-    let pair = Pair::new();
-    let bytes = content(LEN);
-    let arguments = Way::Put.prepare(&pair, &bytes);
-    let cp = pair.start_cp(&paced(&arguments));
-    cp.await_bytes(HALF);
-    cp.signal(Signal::TERM);
-    cp.finish().expect(143).hint(&["same command again"]);
-    assert!(!Way::Put.has_target(&pair));
-    Way::Put.rerun(&pair, arguments, &bytes);
 }
 
 #[test]
@@ -124,19 +116,6 @@ fn the_second_interrupt_ends_the_copy_at_once() {
     let took = begun.elapsed();
     pair.daemon.process.signal(Signal::CONT);
     assert!(took < Duration::from_secs(2), "{took:?}");
-}
-
-#[test]
-fn a_status_signal_prints_how_far_it_is_and_ends_nothing() {
-    let pair = Pair::new();
-    let bytes = content(LEN / 2);
-    let arguments = Way::Put.prepare(&pair, &bytes);
-    let cp = pair.start_cp(&paced(&arguments));
-    cp.await_bytes(1);
-    cp.signal(Signal::USR1);
-    cp.await_stderr(" of 16.0 MiB (");
-    let report = cp.finish().expect(0).document();
-    pair.server.check("target", &bytes, &report);
 }
 
 #[test]
@@ -174,16 +153,9 @@ fn a_killed_client_leaves_nothing_under_the_final_name_and_a_rerun_goes_on() {
 }
 
 #[test]
-fn a_waiting_client_goes_on_by_itself_when_a_killed_daemon_is_back() {
-    for way in Way::BOTH {
-        goes_on_by_itself(way, Signal::KILL);
-    }
-}
-
-#[test]
-fn a_waiting_client_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
-    for way in Way::BOTH {
-        goes_on_by_itself(way, Signal::TERM);
+fn a_waiting_client_goes_on_by_itself_when_its_daemon_is_back() {
+    for (way, signal) in [(Way::Put, Signal::KILL), (Way::Get, Signal::TERM)] {
+        goes_on_by_itself(way, signal);
     }
 }
 
@@ -196,23 +168,12 @@ fn goes_on_by_itself(way: Way, signal: Signal) {
     let arguments = way.prepare(&pair, &bytes);
     let cp = pair.start_cp(&paced(&arguments));
     cp.await_bytes(PAST_A_SYNC);
-    let Pair {
-        client,
-        server,
-        daemon: Daemon { process, port },
-    } = pair;
-    process.signal(signal);
-    process.finish();
-    cp.await_event("waiting", |_| true);
-    // Longer than the client's pause between two attempts, so that at least one attempt fails.
-    thread::sleep(Duration::from_secs(1));
-    let daemon = Daemon::start_on(&server, port, &LOOPBACK);
+    let pair = pair.restart_daemon_after(signal, || {
+        cp.await_event("waiting", |_| true);
+        // Longer than the client's pause between two attempts, so that at least one attempt fails.
+        thread::sleep(Duration::from_secs(1));
+    });
     let report = cp.finish().expect(0).document();
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
     way.side(&pair).check("target", &bytes, &report);
 }
 
@@ -241,21 +202,10 @@ fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
         &[&["--timeout", "500ms"], &paced(&arguments)[..]].concat(),
     );
     cp.await_bytes(HALF / 2);
-    let Pair {
-        client,
-        server,
-        daemon: Daemon { process, port },
-    } = pair;
-    process.signal(Signal::TERM);
-    process.finish().expect(143);
-    let outcome = cp.finish();
-    assert_eq!(outcome.document()["resumable"], true, "{outcome}");
-    let daemon = Daemon::start_on(&server, port, &LOOPBACK);
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
+    let pair = pair.restart_daemon_after(Signal::TERM, || {
+        let outcome = cp.finish();
+        assert_eq!(outcome.document()["resumable"], true, "{outcome}");
+    });
     // After half a second of data, no periodic sync has run. The orderly shutdown made the data
     // durable.
     Way::Put.rerun(&pair, arguments, &bytes);
@@ -277,20 +227,4 @@ fn no_resume_starts_from_nothing() {
     assert_eq!(number(&report, "resumed_bytes"), 0);
     pair.server.check("target", &bytes, &report);
     assert_eq!(pair.server.names(), ["target"]);
-}
-
-#[test]
-fn a_daemon_that_stalls_for_a_while_costs_only_that_while() {
-    let pair = Pair::new();
-    let bytes = content(LEN / 2);
-    let arguments = Way::Put.prepare(&pair, &bytes);
-    let cp = pair.start_cp(&paced(&arguments));
-    cp.await_bytes(LEN as u64 / 8);
-    pair.daemon.process.signal(Signal::STOP);
-    // Longer than the period of silence after which a path counts as lost.
-    thread::sleep(Duration::from_millis(2500));
-    pair.daemon.process.signal(Signal::CONT);
-    let report = cp.finish().expect(0).document();
-    pair.server.check("target", &bytes, &report);
-    assert_eq!(text(&report, "peer_name"), "nas");
 }

@@ -52,6 +52,10 @@ fn names_are_listed_as_ls_lists_them() {
     );
     assert_eq!(printed(&["nas:linked"]), printed(&["nas:photos"]));
     assert_eq!(printed(&["nas:photos/2024"]), "");
+    assert_eq!(
+        printed(&["-d", "nas:{notes,photos/a}*"]),
+        "nas:notes.txt\nnas:photos/a.jpg\n"
+    );
     assert_eq!(printed(&["nas:photos/a.jpg"]), "nas:photos/a.jpg\n");
     assert_eq!(
         printed(&["-d", "nas:photos", "nas:"]),
@@ -98,24 +102,6 @@ fn long_lines_have_kind_size_and_time_in_columns() {
         linked.starts_with("other") && linked.ends_with("nas:linked\n"),
         "{linked}"
     );
-}
-
-#[test]
-fn patterns_match_as_they_do_in_cp() {
-    let pair = pair();
-    let printed = |arguments: &[&str]| ls(&pair, arguments).expect(0).stdout;
-    assert_eq!(
-        printed(&["nas:photos/*.jpg"]),
-        "nas:photos/a.jpg\nnas:photos/b.jpg\n"
-    );
-    assert_eq!(printed(&["nas:p*"]), printed(&["nas:photos"]));
-    assert_eq!(
-        printed(&["-d", "nas:{notes,photos}*"]),
-        "nas:notes.txt\nnas:photos/\n"
-    );
-    ls(&pair, &["nas:*.png"])
-        .expect(11)
-        .error(&["matches \"*.png\""]);
 }
 
 #[test]
@@ -270,17 +256,4 @@ fn await_address(pair: &Pair) {
         ls(pair, &["nas:"]).expect(0);
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
-}
-
-/// The daemon sends at most 4096 names a page.
-#[test]
-fn more_names_than_a_page_holds_are_listed_in_order() {
-    let pair = pair();
-    pair.server.make_dir("many");
-    for number in 0..20_000 {
-        pair.server.write(format!("many/{number:05}"), b"");
-    }
-    let printed = ls(&pair, &["nas:many"]).expect(0).stdout;
-    assert_eq!(printed.lines().count(), 20_000);
-    assert!(printed.lines().is_sorted());
 }

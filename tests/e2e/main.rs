@@ -11,7 +11,6 @@
 mod bench;
 mod config;
 mod copies;
-mod crowds;
 mod deltas;
 mod doctor;
 mod example_backup;

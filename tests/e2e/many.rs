@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Daemon, Outcome, Process, Side, content,
+    Daemon, Process, Side, content,
     pair::{LOOPBACK, MIB},
     tree::{Aspects, assert_same_tree, plant},
 };
@@ -58,12 +58,6 @@ impl Many {
     }
 }
 
-fn assert_says(outcome: &Outcome, parts: &[&str]) {
-    for part in parts {
-        assert!(outcome.stderr.contains(part), "{part:?}: {outcome}");
-    }
-}
-
 fn mode(file: &Path) -> u32 {
     file.metadata().unwrap().permissions().mode() & 0o777
 }
@@ -73,7 +67,7 @@ fn large_files_leave_the_source_once_and_every_target_has_the_whole_tree() {
     let many = Many::new();
     many.plant();
     let outcome = many.start(&["-r"], "src/", "dst").finish().expect(0);
-    assert_says(&outcome, &["sent 24.0 MiB for 24.0 MiB to 3 machines"]);
+    outcome.says(&["sent 24.0 MiB for 24.0 MiB to 3 machines"]);
     for receiver in 0..3 {
         let dst = many.path(receiver, "dst");
         assert_same_tree(&many.source.path("src"), &dst, Aspects::NONE);
@@ -82,7 +76,7 @@ fn large_files_leave_the_source_once_and_every_target_has_the_whole_tree() {
     // What one has lost comes from another; the rest is there.
     fs::remove_file(many.path(1, "dst/larger")).unwrap();
     let outcome = many.start(&["-r"], "src/", "dst").finish().expect(0);
-    assert_says(&outcome, &["for 21.0 MiB to 3 machines", "nothing to send"]);
+    outcome.says(&["for 21.0 MiB to 3 machines", "nothing to send"]);
     assert_same_tree(
         &many.source.path("src"),
         &many.path(1, "dst"),
@@ -109,7 +103,7 @@ fn a_machine_that_dies_is_named_and_the_others_have_everything() {
     daemon.process.kill();
     let outcome = copying.finish();
     assert!(!outcome.status.success());
-    assert_says(&outcome, &["is lost; the others go on without it"]);
+    outcome.says(&["is lost; the others go on without it"]);
     for receiver in 0..2 {
         let dst = many.path(receiver, "dst");
         assert_same_tree(&many.source.path("src"), &dst, Aspects::NONE);

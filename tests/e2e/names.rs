@@ -60,16 +60,6 @@ fn control_characters_in_remote_names_never_reach_a_terminal() {
 }
 
 #[test]
-fn the_longest_name_there_is_arrives() {
-    let pair = Pair::new();
-    let name = "n".repeat(255);
-    pair.client.write(&name, b"bytes");
-    pair.cp(&[&name, "127.0.0.1:"]).expect(0);
-    assert_eq!(pair.server.read(&name), b"bytes");
-    assert_eq!(pair.server.names(), [name]);
-}
-
-#[test]
 fn the_longest_names_there_are_arrive_in_a_tree_and_are_replaced() {
     let pair = Pair::new();
     let [small, large, link, directory] = ["s", "l", "k", "d"].map(|letter| letter.repeat(255));

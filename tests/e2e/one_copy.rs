@@ -15,7 +15,10 @@ use nicstripe::{
     invitation::{Item, JoinOptions, Purpose, join},
     trust::Identity,
 };
-use nicstripe_testkit::{Process, Side, content, number};
+use nicstripe_testkit::{
+    Process, Side, content, number,
+    tree::{Aspects, Tree},
+};
 use rustix::process::Signal;
 
 use crate::pairing::Inviter;
@@ -397,7 +400,8 @@ fn a_sender_brings_no_more_than_its_offer_says() {
             let (host, code, path) = (&receiver.host, &receiver.code, from.path(source));
             runtime.block_on(send_otherwise(host, code, item.clone(), &path, as_file));
             receiver.process.finish();
-            assert_eq!(all_in(&to.files()), arrived, "{item:?} {options:?}");
+            let found = Tree::read(&to.files(), Aspects::NONE).paths();
+            assert_eq!(found, arrived, "{item:?} {options:?}");
         }
     }
     let to = Side::here();
@@ -414,30 +418,6 @@ fn a_sender_brings_no_more_than_its_offer_says() {
     receiver.process.finish();
     // Two, and 16 that may have come meanwhile.
     assert_eq!(fs::read_dir(to.path("many")).unwrap().count(), 18);
-}
-
-/// Returns the paths of all entries below a directory, sorted.
-fn all_in(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut ahead = vec![folder.to_owned()];
-    while let Some(directory) = ahead.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
-            let entry = entry.unwrap();
-            let path = entry.path();
-            found.push(
-                path.strip_prefix(folder)
-                    .unwrap()
-                    .to_str()
-                    .unwrap()
-                    .to_owned(),
-            );
-            if entry.file_type().unwrap().is_dir() {
-                ahead.push(path);
-            }
-        }
-    }
-    found.sort_unstable();
-    found
 }
 
 #[test]

@@ -70,56 +70,11 @@ fn several_streams_a_link_are_one_link_in_the_report() {
 }
 
 #[test]
-fn what_was_written_is_read_back_when_asked_for() {
-    let pair = Pair::new();
-    let bytes = content(8 * MIB + 1);
-    pair.client.write("here", &bytes);
-    pair.server.write("there", &bytes);
-    let report = pair
-        .cp(&["--verify", "--json", "here", "127.0.0.1:copy"])
-        .expect(0)
-        .document();
-    pair.server.check("copy", &bytes, &report);
-    let report = pair
-        .cp(&["--verify", "--json", "127.0.0.1:there", "copy"])
-        .expect(0)
-        .document();
-    pair.client.check("copy", &bytes, &report);
-}
-
-#[test]
-fn mode_and_time_are_preserved_when_asked_for() {
-    let pair = Pair::new();
-    let past = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_007, 123_456_789);
-    for (side, name) in [(&pair.client, "here"), (&pair.server, "there")] {
-        side.write(name, b"bytes");
-        let file = File::options().write(true).open(side.path(name)).unwrap();
-        file.set_times(FileTimes::new().set_modified(past)).unwrap();
-        file.set_permissions(Permissions::from_mode(0o751)).unwrap();
-    }
-    pair.cp(&["-p", "here", "127.0.0.1:copy"]).expect(0);
-    pair.cp(&["-p", "127.0.0.1:there", "copy"]).expect(0);
-    for side in [&pair.server, &pair.client] {
-        let copy = fs::metadata(side.path("copy")).unwrap();
-        assert_eq!(
-            (copy.permissions().mode() & 0o7777, copy.modified().unwrap()),
-            (0o751, past)
-        );
-    }
-}
-
-#[test]
 fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
-    let (client, server) = (Side::here(), Side::here());
-    client.trust(&server, "nas", "");
-    server.trust(&client, "laptop", "");
     let serve = [&["serve", "--port", "0"][..], &LOOPBACK].concat();
-    let daemon = Daemon::listening(Process::spawn(under_umask(&server, "027", &serve)));
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
+    let pair = Pair::with("", |server| {
+        Daemon::listening(Process::spawn(under_umask(server, "027", &serve)))
+    });
     let begun = SystemTime::now();
     let past = begun - Duration::from_secs(1_000_000);
     for (side, name) in [(&pair.client, "here"), (&pair.server, "there")] {

@@ -5,7 +5,6 @@ use nicstripe_testkit::{
     pair::{MIB, Pair},
     text,
 };
-use serde_json::Value;
 
 #[test]
 fn the_document_has_every_field_of_the_contract() {
@@ -109,24 +108,6 @@ fn a_reader_that_goes_away_does_not_end_the_copy() {
 }
 
 #[test]
-fn the_last_line_says_what_was_got_and_what_limited_it() {
-    let pair = Pair::new();
-    // Large enough for the second link to connect before the end.
-    pair.client.write("source", content(96 * MIB));
-    let outcome = pair.cp(&["source", "127.0.0.1:"]).expect(0);
-    assert_eq!(outcome.stdout, "");
-    let said = outcome
-        .stderr
-        .lines()
-        .find(|line| line.starts_with("source → 127.0.0.1:source  96.0 MiB in "))
-        .unwrap();
-    assert!(
-        said.ends_with("B/s over lo), verified and on disk"),
-        "{outcome}"
-    );
-}
-
-#[test]
 fn the_digest_and_each_link_are_printed_when_asked_for() {
     let pair = Pair::new();
     let bytes = content(4 * MIB);
@@ -158,71 +139,6 @@ fn quiet_is_silent_unless_something_is_wrong() {
     pair.cp(&["-q", "--no-replace", "source", "127.0.0.1:"])
         .expect(11)
         .error(&["source"]);
-}
-
-#[test]
-fn where_there_is_no_terminal_there_are_no_escapes() {
-    let pair = Pair::new();
-    pair.client.write("source", content(4 * MIB));
-    let copy = pair
-        .cp(&[
-            "-vv",
-            "--progress",
-            "always",
-            "--bwlimit",
-            "8M",
-            "source",
-            "127.0.0.1:",
-        ])
-        .expect(0);
-    pair.client.write("source", content(5));
-    let failed = pair
-        .cp(&["--no-replace", "source", "127.0.0.1:"])
-        .expect(11);
-    let usage = pair.client.run(["cp", "--no-such-option"]).expect(2);
-    let help = pair.client.run(["cp", "--help"]).expect(0);
-    let daemon = pair.daemon.process.kill();
-    for outcome in [copy, failed, usage, help, daemon] {
-        assert!(
-            !outcome.stdout.contains('\x1b') && !outcome.stderr.contains('\x1b'),
-            "{outcome:?}"
-        );
-    }
-}
-
-#[test]
-fn a_resumed_copy_counts_what_was_there() {
-    let pair = Pair::new();
-    pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "127.0.0.1:target",
-    ]);
-    cp.await_bytes(8 * MIB as u64);
-    cp.signal(rustix::process::Signal::INT);
-    cp.finish().expect(130);
-    let outcome = pair
-        .cp(&["--json-stream", "source", "127.0.0.1:target"])
-        .expect(0);
-    let document = outcome.document();
-    let resumed = number(&document, "resumed_bytes");
-    let moved: u64 = document["links"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|link| number(link, "bytes"))
-        .sum();
-    assert_eq!(resumed + moved, 16 * MIB as u64, "{document:#}");
-    let started: Vec<Value> = outcome
-        .events()
-        .into_iter()
-        .filter(|event| event["event"] == "started")
-        .collect();
-    assert_eq!(number(&started[0], "resumed_bytes"), resumed);
-    assert!(outcome.stderr.contains("resuming at"), "{outcome}");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::{
     fs,
     io::Write,
-    os::unix::process::ExitStatusExt,
     thread,
     time::{Duration, Instant},
 };
@@ -28,20 +27,6 @@ const LENGTHS: [usize; 7] = [
 ];
 
 #[test]
-fn standard_input_becomes_a_file_whatever_its_length() {
-    let pair = Pair::new();
-    for len in LENGTHS {
-        let bytes = content(len);
-        let target = format!("127.0.0.1:file-{len}");
-        let outcome = Process::spawn_fed(pair.cp_command(&["--json", "-", &target]), bytes.clone())
-            .finish()
-            .expect(0);
-        pair.server
-            .check(format!("file-{len}"), &bytes, &outcome.document());
-    }
-}
-
-#[test]
 fn a_file_goes_to_standard_output_and_nothing_else_does() {
     let pair = Pair::new();
     for len in LENGTHS {
@@ -57,20 +42,6 @@ fn a_file_goes_to_standard_output_and_nothing_else_does() {
             stdout.len()
         );
     }
-}
-
-#[test]
-fn a_slow_program_is_waited_for() {
-    let pair = Pair::new();
-    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["-", "127.0.0.1:file"]));
-    for part in [&b"first "[..], b"second ", b"third"] {
-        stdin.write_all(part).unwrap();
-        thread::sleep(Duration::from_millis(200));
-        assert!(!pair.server.has("file"));
-    }
-    drop(stdin);
-    cp.finish().expect(0);
-    assert_eq!(pair.server.read("file"), b"first second third");
 }
 
 #[test]
@@ -156,16 +127,6 @@ fn what_makes_no_sense_with_a_pipe_is_a_usage_error() {
 }
 
 #[test]
-fn a_missing_file_gives_no_byte() {
-    let pair = Pair::new();
-    let outcome = pair
-        .cp(&["127.0.0.1:missing", "-"])
-        .expect(11)
-        .error(&["missing", "No such file"]);
-    assert_eq!(outcome.stdout, "");
-}
-
-#[test]
 fn a_reader_that_has_had_enough_ends_the_copy_with_an_error() {
     let pair = Pair::new();
     pair.server.write("source", content(40 * MIB));
@@ -207,18 +168,6 @@ fn an_interrupt_while_input_is_awaited_ends_it_and_leaves_nothing() {
 }
 
 #[test]
-fn a_client_that_is_killed_leaves_nothing_at_the_daemon() {
-    let pair = Pair::new();
-    let (cp, mut stdin) =
-        Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
-    stdin.write_all(&content(2 * MIB)).unwrap();
-    cp.await_bytes(1);
-    let outcome = cp.kill();
-    assert_eq!(outcome.status.signal(), Some(9));
-    assert!(!pair.server.has("file"));
-}
-
-#[test]
 fn an_interrupt_while_output_is_not_taken_ends_it() {
     let pair = Pair::new();
     pair.server.write("source", content(40 * MIB));
@@ -257,23 +206,6 @@ fn a_pipe_is_as_long_as_it_is_and_promises_nothing() {
     drop(stdin);
     let report = cp.finish().expect(0).document();
     assert_eq!(number(&report, "size_bytes"), 3 * MIB as u64);
-}
-
-#[test]
-fn compressed_pipes_arrive_as_they_were() {
-    let pair = Pair::new();
-    let text = b"the same words over and over\n".repeat(200_000);
-    let fed = Process::spawn_fed(
-        pair.cp_command(&["-z", "--json", "-", "127.0.0.1:text"]),
-        text.clone(),
-    )
-    .finish()
-    .expect(0);
-    pair.server.check("text", &text, &fed.document());
-    let (outcome, stdout) =
-        Process::spawn(pair.cp_command(&["-z", "127.0.0.1:text", "-"])).finish_raw();
-    outcome.expect(0);
-    assert!(is_same(&stdout, &text));
 }
 
 /// Waits up to 10 s until the daemon's directory is empty: the daemon removes the part file of a

@@ -161,30 +161,13 @@ fn a_share_is_that_of_the_scheduler_or_a_usage_error() {
     }
     let (src, job) = (pair.client.path("src"), pair.server.path("job"));
     assert_same_tree(&src, &job, Aspects::NONE);
-    run("PARALLEL_SEQ=1 JOB_COMPLETION_INDEX=0 $cp -r --shard auto --shards 2 src 127.0.0.1:")
-        .expect(2)
-        .error(&["JOB_COMPLETION_INDEX", "PARALLEL_SEQ"]);
     for (words, said) in [
-        (&["--shard", "0/4"][..], "expected 1 to 4"),
-        (&["--shard", "5/4"], "expected 1 to 4"),
-        (&["--shard", "a/b"], "expected K/N"),
+        (["1/2", "https://x/y", "."], "a file at a web server"),
+        (["1/2", "src/", "s3://bucket/x"], "--shard"),
+        (["1/2", "-", "127.0.0.1:x"], "standard input or output"),
+        (["5/4", "src", "127.0.0.1:"], "expected 1 to 4"),
     ] {
-        pair.cp(&[words, &["-r", "src", "127.0.0.1:"]].concat())
-            .expect(2)
-            .error(&[said]);
-    }
-    for (words, said) in [
-        (
-            ["--shard", "1/2", "https://x/y", "."],
-            "a file at a web server",
-        ),
-        (["--shard", "1/2", "src/", "s3://bucket/x"], "--shard"),
-        (
-            ["--shard", "1/2", "-", "127.0.0.1:x"],
-            "standard input or output",
-        ),
-    ] {
-        pair.cp(&[&words[..], &["-r"]].concat())
+        pair.cp(&[&["-r", "--shard"], &words[..]].concat())
             .expect(2)
             .error(&[said]);
     }

@@ -16,45 +16,26 @@ use std::{
 use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, is_same, pair::MIB};
 use rustix::process::Signal;
 
-/// Client and daemon on loopback. Socket files are in the directories of files of the sides.
-struct Stage {
-    client: Side,
-    server: Side,
-    daemon: Daemon,
+use crate::exec::Stage;
+
+/// Returns a stage on which `options` makes the client's rights of the directory of the server's files.
+fn stage(options: impl Fn(&Side) -> String) -> Stage {
+    let stage = Stage::new("");
+    let rights = options(&stage.server);
+    stage.server.trust(&stage.client, "laptop", &rights);
+    stage
 }
 
-impl Stage {
-    /// `options` makes the client's rights of the directory of the server's files.
-    fn new(options: impl Fn(&Side) -> String) -> Self {
-        let (client, server) = (Side::here(), Side::here());
-        client.trust(&server, "server", "");
-        server.trust(&client, "client", &options(&server));
-        let daemon = Daemon::start(&server, &["--interface", "lo"]);
-        Self {
-            client,
-            server,
-            daemon,
-        }
-    }
+fn run(stage: &Stage, words: &[&str]) -> Outcome {
+    stage.client.run(stage.to_peer(words))
+}
 
-    fn arguments(&self, words: &[&str]) -> Vec<String> {
-        let port = self.daemon.port.to_string();
-        let options = ["-P", &port, "--link", "127.0.0.1=127.0.0.1", "127.0.0.1"];
-        let words = words[..1].iter().chain(&options).chain(&words[1..]);
-        words.map(|word| (*word).to_owned()).collect()
-    }
-
-    fn run(&self, words: &[&str]) -> Outcome {
-        self.client.run(self.arguments(words))
-    }
-
-    /// Starts `nicstripe forward` with these words, and waits until it forwards.
-    fn forward(&self, words: &[&str]) -> (Process, String) {
-        let words = [&["forward"], words].concat();
-        let process = self.client.start(self.arguments(&words));
-        let line = process.await_stderr("forwarding ");
-        (process, line)
-    }
+/// Starts `nicstripe forward` with these words, and waits until it forwards.
+fn start_forward(stage: &Stage, words: &[&str]) -> (Process, String) {
+    let words = [&["forward"], words].concat();
+    let process = stage.client.start(stage.to_peer(&words));
+    let line = process.await_stderr("forwarding ");
+    (process, line)
 }
 
 /// Returns the second word of a line, which is a TCP address.
@@ -139,19 +120,18 @@ fn dials_service(side: &Side) -> String {
 
 #[test]
 fn dial_connects_to_a_socket_file_that_the_line_permits() {
-    let stage = Stage::new(dials_service);
+    let stage = stage(dials_service);
     let path = stage.server.path("service");
-    stage.run(&["dial", &unix(&path)]).expect(1);
+    run(&stage, &["dial", &unix(&path)]).expect(1);
     file_service(&path);
     let bytes = content(5 * MIB + 3);
     let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(stage.arguments(&["dial", &unix(&path)]));
+    command.args(stage.to_peer(&["dial", &unix(&path)]));
     let (outcome, answer) = Process::spawn_fed(command, bytes.clone()).finish_raw();
     outcome.expect(0);
     assert!(is_same(&answer, &bytes), "{} came", answer.len());
     let other = unix(&stage.server.path("other"));
-    stage
-        .run(&["dial", &other])
+    run(&stage, &["dial", &other])
         .expect(5)
         .error(&["not permitted"])
         .hint(&[&format!("--dial {other}")]);
@@ -159,22 +139,21 @@ fn dial_connects_to_a_socket_file_that_the_line_permits() {
 
 #[test]
 fn a_port_or_a_socket_file_here_leads_to_a_socket_file_there() {
-    let stage = Stage::new(dials_service);
+    let stage = stage(dials_service);
     let path = stage.server.path("service");
     file_service(&path);
-    let (_forward, line) = stage.forward(&["-L", &format!("0:{}", unix(&path))]);
+    let (_forward, line) = start_forward(&stage, &["-L", &format!("0:{}", unix(&path))]);
     echoes(TcpStream::connect(address_in(&line)).unwrap());
 
     let here = stage.client.path("here.sock");
     let words = format!("./here.sock:{}", unix(&path));
-    let (forward, _) = stage.forward(&["-L", &words]);
+    let (forward, _) = start_forward(&stage, &["-L", &words]);
     let kind = here.symlink_metadata().unwrap();
     assert!(kind.file_type().is_socket());
     assert_eq!(kind.permissions().mode() & 0o777, 0o600);
     echoes(UnixStream::connect(&here).unwrap());
     // A second one does not replace it.
-    stage
-        .run(&["forward", "-L", &words])
+    run(&stage, &["forward", "-L", &words])
         .expect(1)
         .error(&["here.sock", "the file exists: remove it"]);
     echoes(UnixStream::connect(&here).unwrap());
@@ -184,30 +163,9 @@ fn a_port_or_a_socket_file_here_leads_to_a_socket_file_there() {
 }
 
 #[test]
-fn a_file_at_the_path_of_a_socket_stays_as_it_is() {
-    let stage = Stage::new(|server| format!("listen={}", unix(&server.path("there.sock"))));
-    stage.client.write("here.sock", "ours");
-    stage
-        .run(&["forward", "-L", "./here.sock:localhost:1"])
-        .expect(1)
-        .error(&["here.sock", "the file exists: remove it"]);
-    assert_eq!(stage.client.read("here.sock"), b"ours");
-
-    stage.server.write("there.sock", "theirs");
-    let path = stage.server.path("there.sock");
-    let words = format!("{}:localhost:1", path.display());
-    stage.run(&["forward", "-R", &words]).expect(1).error(&[
-        "cannot listen on",
-        "there.sock",
-        "the file exists",
-    ]);
-    assert_eq!(stage.server.read("there.sock"), b"theirs");
-}
-
-#[test]
 fn a_port_there_leads_to_a_port_or_a_socket_file_here() {
-    let stage = Stage::new(|_| "listen=0".to_owned());
-    let (forward, line) = stage.forward(&["-R", &format!("0:{}", tcp_service())]);
+    let stage = stage(|_| "listen=0".to_owned());
+    let (forward, line) = start_forward(&stage, &["-R", &format!("0:{}", tcp_service())]);
     assert!(line.contains(" at 127.0.0.1 to 127.0.0.1:"), "{line}");
     let address = address_in(&line);
     let several: Vec<_> = (0..3)
@@ -219,15 +177,15 @@ fn a_port_there_leads_to_a_port_or_a_socket_file_here() {
 
     let service = stage.client.path("service");
     file_service(&service);
-    let (forward, line) = stage.forward(&["-R", &format!("0:{}", unix(&service))]);
+    let (forward, line) = start_forward(&stage, &["-R", &format!("0:{}", unix(&service))]);
     echoes(TcpStream::connect(address_in(&line)).unwrap());
     drop(forward);
 }
 
 #[test]
 fn a_service_here_that_is_not_there_resets_the_connection_there() {
-    let stage = Stage::new(|_| "listen=0".to_owned());
-    let (forward, line) = stage.forward(&["-R", "0:127.0.0.1:1"]);
+    let stage = stage(|_| "listen=0".to_owned());
+    let (forward, line) = start_forward(&stage, &["-R", "0:127.0.0.1:1"]);
     let mut tcp = TcpStream::connect(address_in(&line)).unwrap();
     assert!(tcp.read(&mut [0]).is_err(), "a reset, and not an end");
     forward.await_stderr("warning: cannot connect to 127.0.0.1:1");
@@ -235,14 +193,14 @@ fn a_service_here_that_is_not_there_resets_the_connection_there() {
 
 /// Returns a stage whose client may listen at a socket file, and the path.
 fn with_socket_there() -> (Stage, PathBuf) {
-    let stage = Stage::new(|server| format!("listen={}", unix(&server.path("there.sock"))));
+    let stage = stage(|server| format!("listen={}", unix(&server.path("there.sock"))));
     let path = stage.server.path("there.sock");
     (stage, path)
 }
 
 fn forward_from(stage: &Stage, path: &Path) -> Process {
     let words = format!("{}:{}", path.display(), tcp_service());
-    stage.forward(&["-R", &words]).0
+    start_forward(stage, &["-R", &words]).0
 }
 
 #[test]
@@ -287,36 +245,4 @@ fn a_forward_from_a_daemon_that_returned_listens_again() {
     stage.daemon = Daemon::start_on(&stage.server, port, &["--interface", "lo"]);
     forward.await_stderr(" again");
     echoes(UnixStream::connect(&path).unwrap());
-}
-
-#[test]
-fn a_place_that_the_line_does_not_permit_is_refused() {
-    let stage = Stage::new(|_| "listen=127.0.0.1:9,dial=localhost:1".to_owned());
-    for (from, option) in [
-        ("0", "--listen 127.0.0.1:0"),
-        ("0.0.0.0:9", "--listen 0.0.0.0:9"),
-        ("[::1]:9", "--listen '[::1]:9'"),
-        ("/run/x.sock", "--listen unix:/run/x.sock"),
-    ] {
-        let words = format!("{from}:localhost:1");
-        stage
-            .run(&["forward", "-R", &words])
-            .expect(5)
-            .error(&["127.0.0.1 cannot listen on", "not permitted"])
-            .hint(&[option]);
-    }
-}
-
-#[test]
-fn a_forward_needs_a_place_and_a_service() {
-    let stage = Stage::new(|_| "read-only".to_owned());
-    stage.run(&["forward"]).expect(2);
-    for words in [
-        ["forward", "-R", "80"],
-        ["forward", "-L", "./x.sock"],
-        ["forward", "-R", "./x.sock:localhost:80"],
-        ["forward", "-L", "80:unix:x"],
-    ] {
-        stage.run(&words).expect(2).error(&["not a forward"]);
-    }
 }

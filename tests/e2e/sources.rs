@@ -3,22 +3,9 @@
 use std::{fs, fs::OpenOptions, io::Write};
 
 use nicstripe_testkit::{
-    Side, content, digest,
+    Side, content,
     pair::{MIB, Pair},
-    text,
 };
-
-#[test]
-fn a_missing_source_is_named() {
-    let pair = Pair::new();
-    pair.cp(&["missing", "127.0.0.1:"])
-        .expect(11)
-        .error(&["\"missing\"", "No such file"]);
-    pair.cp(&["127.0.0.1:dir/missing", "."])
-        .expect(11)
-        .error(&["dir/missing", "No such file"]);
-    assert!(pair.client.names().is_empty() && pair.server.names().is_empty());
-}
 
 #[test]
 fn a_directory_is_not_copied_unless_r_is_given() {
@@ -37,24 +24,6 @@ fn a_directory_is_not_copied_unless_r_is_given() {
         .expect(11)
         .error(&["tree/", "directory"])
         .hint(&["cp -r ", "127.0.0.1:tree/ copy"]);
-}
-
-#[test]
-fn what_is_no_regular_file_is_refused_and_not_waited_for() {
-    let pair = Pair::new();
-    // A socket is the only special file that can be created without privileges or tools.
-    for side in [&pair.client, &pair.server] {
-        std::os::unix::net::UnixListener::bind(side.path("socket")).unwrap();
-    }
-    pair.cp(&["socket", "127.0.0.1:"])
-        .expect(11)
-        .error(&["\"socket\""]);
-    pair.cp(&["127.0.0.1:socket", "copy"])
-        .expect(11)
-        .error(&["socket"]);
-    pair.cp(&["/dev/null", "127.0.0.1:"])
-        .expect(11)
-        .error(&["\"/dev/null\" is a character device"]);
 }
 
 #[test]
@@ -101,75 +70,6 @@ fn a_source_that_grows_while_it_is_read_makes_no_target() {
         .error(&["source"])
         .hint(&["source 127.0.0.1:target"]);
     assert!(!pair.server.has("target"));
-}
-
-#[test]
-fn a_source_at_the_daemon_that_grows_while_it_is_read_makes_no_target() {
-    let pair = Pair::new();
-    pair.server.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "127.0.0.1:source",
-        "target",
-    ]);
-    cp.await_bytes(4 * MIB as u64);
-    append(&pair.server, "source");
-    cp.finish()
-        .expect(24)
-        .error(&["source"])
-        .hint(&["127.0.0.1:source target"]);
-    assert!(!pair.client.has("target"));
-}
-
-#[test]
-fn a_source_that_shrinks_while_it_is_read_makes_no_target() {
-    let pair = Pair::new();
-    pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "127.0.0.1:target",
-    ]);
-    cp.await_bytes(4 * MIB as u64);
-    OpenOptions::new()
-        .write(true)
-        .open(pair.client.path("source"))
-        .unwrap()
-        .set_len(8 * MIB as u64)
-        .unwrap();
-    cp.finish().expect(24).error(&["source"]);
-    assert!(!pair.server.has("target"));
-}
-
-#[test]
-fn a_changed_source_is_sent_anew_and_never_stitched() {
-    let pair = Pair::new();
-    pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "127.0.0.1:target",
-    ]);
-    cp.await_bytes(8 * MIB as u64);
-    cp.signal(rustix::process::Signal::INT);
-    cp.finish().expect(130);
-
-    let mut changed = content(16 * MIB);
-    changed[0] ^= 1;
-    pair.client.write("source", &changed);
-    let report = pair
-        .cp(&["--json", "source", "127.0.0.1:target"])
-        .expect(0)
-        .document();
-    assert_eq!(report["resumed_bytes"], 0, "{report:#}");
-    assert_eq!(text(&report, "blake3"), digest(&changed));
-    pair.server.check("target", &changed, &report);
 }
 
 #[test]

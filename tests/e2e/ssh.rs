@@ -21,7 +21,9 @@ use nicstripe_proto::{
     bootstrap::{self, Reply},
     message::PeerInterface,
 };
-use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, number, pair::LOOPBACK};
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, content, number, pair::LOOPBACK, tree::walk,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::pairing::Inviter;
@@ -149,17 +151,7 @@ fn one_command_copies_there_and_back_and_leaves_nothing() {
 
 /// Returns the paths below a directory, in order.
 fn below(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut ahead = vec![folder.to_owned()];
-    while let Some(folder) = ahead.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                ahead.push(path.clone());
-            }
-            found.push(path);
-        }
-    }
+    let found = walk(folder);
     let names = found.iter().map(|path| path.strip_prefix(folder).unwrap());
     let mut names: Vec<String> = names.map(|name| name.display().to_string()).collect();
     names.sort();
@@ -228,41 +220,6 @@ fn a_copy_by_a_code_leaves_only_the_file_too() {
         assert_eq!(below(&side.home()), Vec::<String>::new());
         assert_eq!(side.names(), ["a"]);
     }
-}
-
-#[test]
-fn paths_mean_what_they_mean_to_scp() {
-    let machines = Machines::new();
-    machines.here.write("a", b"a");
-    let home = machines.there.files();
-    let above = home.parent().unwrap();
-    let disk = Side::here();
-    symlink(disk.files(), home.join("disk")).unwrap();
-    for (typed, written) in [
-        ("me@nas:relative".to_owned(), home.join("relative")),
-        ("me@nas:~/tilde".to_owned(), home.join("tilde")),
-        ("me@nas:../above".to_owned(), above.join("above")),
-        (
-            format!("me@nas:{}/whole", above.display()),
-            above.join("whole"),
-        ),
-        (
-            format!("ssh://nas{}/url", above.display()),
-            above.join("url"),
-        ),
-        ("me@nas:disk/linked".to_owned(), disk.path("linked")),
-        (
-            format!("me@nas:{}/disk/far", home.display()),
-            disk.path("far"),
-        ),
-    ] {
-        let put = machines.run(&["cp", "a", &typed]).expect(0);
-        assert!(written.exists(), "{typed}: {put}");
-    }
-    machines
-        .run(&["cp", "a", "me@nas:~no-such-user/a"])
-        .expect(2)
-        .error(&["there is no user \"no-such-user\" on nas"]);
 }
 
 #[test]
@@ -391,20 +348,6 @@ fn what_is_missing_there_is_told_in_one_sentence_and_installed_on_request() {
     missing.run(&["cp", "a", "me@nas:b"]).expect(0);
     let folder = fs::read_dir(missing.there.path(".local/bin")).unwrap();
     assert_eq!(folder.count(), 1, "no part of the program is left");
-
-    let programs = Side::here();
-    programs.write(
-        "nicstripe",
-        "#!/bin/sh\ntest \"$1\" = --version && echo nicstripe 0.0.9\n",
-    );
-    let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(programs.path("nicstripe"), mode).unwrap();
-    let old = Machines::with("", programs.files().to_str().unwrap());
-    old.here.write("a", b"a");
-    old.run(&["cp", "a", "me@nas:"])
-        .expect(12)
-        .error(&["nicstripe 0.0.9 on me@nas is too old for ssh"])
-        .hint(&["--install"]);
 }
 
 /// Machines whose ssh starts the server with these options, whatever the client asks. The account's

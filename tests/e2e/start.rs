@@ -26,16 +26,10 @@ fn run(pair: &Pair, script: &str) -> Outcome {
 
 /// Creates a pair whose daemon was started by a shell script that ends in `exec`.
 fn pair_started_by(script: &str) -> Pair {
-    let (client, server) = (Side::here(), Side::here());
-    client.trust(&server, "nas", "");
-    server.trust(&client, "laptop", "");
     let script = format!("{script} $nicstripe serve --port 0 {}", LOOPBACK.join(" "));
-    let daemon = Daemon::listening(Process::spawn(shell(&server, &script)));
-    Pair {
-        client,
-        server,
-        daemon,
-    }
+    Pair::with("", |server| {
+        Daemon::listening(Process::spawn(shell(server, &script)))
+    })
 }
 
 /// `nohup cargo test`, and `cargo test &` in a script.
@@ -48,7 +42,7 @@ fn the_tests_do_not_depend_on_the_signals_that_their_starter_ignores() {
         .arg(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "exec::a_command_ends_with_its_client_and_with_its_daemon",
+            "exec::all_that_a_command_has_started_ends_with_its_session_and_may_clean_up",
         ])
         .arg("start::a_signal_that_was_ignored_at_the_start_stays_ignored");
     let outcome = Process::spawn(command).finish().expect(0);

@@ -6,10 +6,10 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    content, number,
-    pair::{MIB, Pair},
+    number,
+    pair::Pair,
     text,
-    tree::{Aspects, Tree, age, assert_same_tree, plant, plant_everything},
+    tree::{Aspects, Tree, assert_same_tree, plant, plant_everything},
 };
 
 #[test]
@@ -76,12 +76,13 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
         0o400
     );
 
+    let none = Aspects::NONE;
     for (option, aspects) in [
         (
             "-p",
             Aspects {
                 modes: true,
-                ..Aspects::NONE
+                ..none
             },
         ),
         // The mask of an ACL is the group bits of the mode, which the umask would otherwise reduce.
@@ -90,14 +91,14 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
             Aspects {
                 xattrs: true,
                 modes: true,
-                ..Aspects::NONE
+                ..none
             },
         ),
         (
             "-H",
             Aspects {
                 hard_links: true,
-                ..Aspects::NONE
+                ..none
             },
         ),
     ] {
@@ -109,130 +110,6 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
             aspects,
         );
     }
-}
-
-#[test]
-fn what_is_the_same_is_not_sent_again() {
-    let pair = Pair::new();
-    plant_everything(&pair.client.path("src"));
-    pair.cp(&["-a", "src", "127.0.0.1:"]).expect(0);
-    let outcome = pair.cp(&["-a", "--json", "src", "127.0.0.1:"]).expect(0);
-    let report = outcome.document();
-    let tree = &report["tree"];
-    assert_eq!(
-        (
-            number(tree, "files"),
-            number(tree, "bytes"),
-            number(tree, "directories")
-        ),
-        (0, 0, 0),
-        "{report:#}"
-    );
-    assert!(number(tree, "unchanged") >= 308, "{report:#}");
-    assert!(
-        number(&report, "wire_bytes") < MIB as u64 + number(&report, "resent_bytes"),
-        "{report:#}"
-    );
-    assert!(
-        outcome
-            .stderr
-            .lines()
-            .last()
-            .unwrap()
-            .starts_with("nothing to send"),
-        "{outcome}"
-    );
-
-    // A new file, and a file that is missing from the copy.
-    plant(&pair.client.path("src"), "deep/new", b"new");
-    fs::remove_file(pair.server.path("src/many/file-007")).unwrap();
-    let report = pair
-        .cp(&["-a", "--json", "src", "127.0.0.1:"])
-        .expect(0)
-        .document();
-    assert_eq!(number(&report["tree"], "files"), 2, "{report:#}");
-    assert_same_tree(
-        &pair.client.path("src/deep"),
-        &pair.server.path("src/deep"),
-        Aspects::ALL,
-    );
-}
-
-#[test]
-fn empty_trees_and_empty_files_arrive() {
-    let pair = Pair::new();
-    pair.client.make_dir("src");
-    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
-    assert!(pair.server.path("src").is_dir());
-    plant(&pair.client.path("src"), "empty", b"");
-    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
-    assert_same_tree(
-        &pair.client.path("src/empty"),
-        &pair.server.path("src/empty"),
-        Aspects::ALL,
-    );
-    pair.cp(&["-r", "127.0.0.1:src/", "back"]).expect(0);
-    assert_eq!(pair.client.read("back/empty"), b"");
-}
-
-#[test]
-fn many_small_files_are_counted_a_second() {
-    let pair = Pair::new();
-    for index in 0..2000 {
-        plant(
-            &pair.client.path("src"),
-            &format!("{}/{index}", index % 7),
-            content(index % 3000),
-        );
-    }
-    let outcome = pair.cp(&["-r", "--stats", "src", "127.0.0.1:"]).expect(0);
-    assert!(outcome.stderr.contains(" files/s, "), "{outcome}");
-    assert!(outcome.stderr.contains("2,000 files ("), "{outcome}");
-    assert!(
-        outcome
-            .stderr
-            .contains("Number of files transferred: 2,000"),
-        "{outcome}"
-    );
-    assert_same_tree(
-        &pair.client.path("src"),
-        &pair.server.path("src"),
-        Aspects::NONE,
-    );
-}
-
-#[test]
-fn both_links_carry_a_tree_and_large_files_in_it_are_striped() {
-    let pair = Pair::new();
-    for index in 0..4 {
-        plant(
-            &pair.client.path("src"),
-            &format!("large-{index}"),
-            content(12 * MIB + index),
-        );
-    }
-    plant(&pair.client.path("src"), "small", b"small");
-    for words in [
-        ["-r", "--json", "src", "127.0.0.1:"],
-        ["-r", "--json", "127.0.0.1:src", "back"],
-    ] {
-        let report = pair.cp(&words).expect(0).document();
-        let links = report["links"].as_array().unwrap();
-        assert!(
-            links.iter().all(|link| number(link, "bytes") > 0),
-            "{report:#}"
-        );
-        assert_eq!(
-            number(&report["tree"], "bytes"),
-            4 * 12 * MIB as u64 + 6 + 5,
-            "{report:#}"
-        );
-    }
-    assert_same_tree(
-        &pair.client.path("src"),
-        &pair.client.path("back"),
-        Aspects::NONE,
-    );
 }
 
 #[test]
@@ -305,46 +182,6 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
 }
 
 #[test]
-fn sockets_are_counted_and_left() {
-    let pair = Pair::new();
-    plant(&pair.client.path("src"), "file", b"bytes");
-    let _socket = std::os::unix::net::UnixListener::bind(pair.client.path("src/socket")).unwrap();
-    let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(0);
-    assert_eq!(number(&outcome.document()["tree"], "special"), 1);
-    assert!(
-        outcome
-            .stderr
-            .contains("1 special or partial files skipped"),
-        "{outcome}"
-    );
-    let _socket = std::os::unix::net::UnixListener::bind(pair.server.path("src/other")).unwrap();
-    let back = pair
-        .cp(&["-r", "-v", "--json", "127.0.0.1:src", "back"])
-        .expect(0);
-    assert_eq!(number(&back.document()["tree"], "special"), 1);
-    assert!(back.stderr.contains("skipped: src/other"), "{back}");
-    fs::remove_file(pair.server.path("src/other")).unwrap();
-    assert_eq!(
-        Tree::read(&pair.server.path("src"), Aspects::NONE).paths(),
-        ["file"]
-    );
-}
-
-#[test]
-fn a_link_on_the_command_line_is_a_link_and_with_a_slash_what_it_leads_to() {
-    let pair = Pair::new();
-    plant(&pair.client.path("src"), "file", b"bytes");
-    std::os::unix::fs::symlink("src", pair.client.path("link")).unwrap();
-    pair.cp(&["-r", "link", "127.0.0.1:"]).expect(0);
-    assert_eq!(
-        fs::read_link(pair.server.path("link")).unwrap().to_str(),
-        Some("src")
-    );
-    pair.cp(&["-r", "link/", "127.0.0.1:copy"]).expect(0);
-    assert_eq!(pair.server.read("copy/file"), b"bytes");
-}
-
-#[test]
 fn names_that_no_terminal_should_see_are_escaped_everywhere() {
     let pair = Pair::new();
     plant_everything(&pair.client.path("src"));
@@ -395,35 +232,6 @@ fn names_that_no_terminal_should_see_are_escaped_everywhere() {
         ("unchanged", "c3JjL3dpbGQKG1sySv8=")
     );
     failed.document();
-}
-
-#[test]
-fn a_stream_has_an_event_for_each_thing_when_asked_for() {
-    let pair = Pair::new();
-    for name in ["a", "dir/b"] {
-        plant(&pair.client.path("src"), name, b"bytes");
-    }
-    age(&pair.client.path("src/a"), 1_000_000_000);
-    let events = pair
-        .cp(&["-rv", "--json-stream", "src/", "127.0.0.1:copy"])
-        .expect(0)
-        .events();
-    let copied = |name: &str| {
-        events.iter().any(|event| {
-            event["event"] == "entry" && event["name"] == name && event["outcome"] == "copied"
-        })
-    };
-    for name in ["a", "dir", "dir/b"] {
-        assert!(copied(name), "{name}: {events:#?}");
-    }
-    let quiet = pair
-        .cp(&["-r", "--json-stream", "src/", "127.0.0.1:again"])
-        .expect(0)
-        .events();
-    assert!(
-        !quiet.iter().any(|event| event["event"] == "entry"),
-        "{quiet:#?}"
-    );
 }
 
 fn no_leftovers(tree: &Tree) -> bool {

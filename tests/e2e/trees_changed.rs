@@ -8,29 +8,12 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Outcome, Process, content, number,
+    content, number,
     pair::{MIB, Pair},
     text,
-    tree::{Aspects, Tree, age, assert_same_tree, finished_files, plant},
+    tree::{Aspects, Tree, assert_same_tree, finished_files, plant},
 };
 use rustix::process::Signal;
-
-#[test]
-fn a_source_that_has_been_removed_fails_and_nothing_is_deleted() {
-    let pair = Pair::new();
-    plant(&pair.server.path("d"), "kept", "bytes");
-    for options in ["-r", "-r --delete"] {
-        let copy = format!("$cp {options} . 127.0.0.1:d");
-        let script = format!("mkdir s && cd s && rmdir ../s && exec {copy}");
-        let outcome = Process::spawn(pair.shell(&script)).finish();
-        assert!(!outcome.status.success(), "{outcome}");
-        assert!(
-            outcome.stderr.contains("the directory has been removed"),
-            "{outcome}"
-        );
-        assert_eq!(pair.server.read("d/kept"), b"bytes");
-    }
-}
 
 #[test]
 fn with_no_replace_what_differs_fails_by_name_and_the_rest_is_copied() {
@@ -87,53 +70,6 @@ fn with_no_replace_what_differs_fails_by_name_and_the_rest_is_copied() {
 }
 
 #[test]
-fn the_first_twenty_failures_are_shown_and_all_with_v() {
-    let pair = Pair::new();
-    for index in 0..30 {
-        plant(
-            &pair.client.path("src"),
-            &format!("file-{index:02}"),
-            "here",
-        );
-        plant(
-            &pair.server.path("src"),
-            &format!("file-{index:02}"),
-            "there",
-        );
-        age(
-            &pair.server.path(format!("src/file-{index:02}")),
-            1_000_000_000,
-        );
-    }
-    let named = |outcome: &Outcome| {
-        outcome
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("  ") && line.contains("file-"))
-            .count()
-    };
-    let outcome = pair
-        .cp(&["-r", "--no-replace", "src", "127.0.0.1:"])
-        .expect(23)
-        .error(&["30 of 30 files failed"]);
-    assert_eq!(named(&outcome), 20, "{outcome}");
-    assert!(
-        outcome.stderr.contains("and 10 more; -v shows them"),
-        "{outcome}"
-    );
-    let outcome = pair
-        .cp(&["-rv", "--no-replace", "src", "127.0.0.1:"])
-        .expect(23);
-    assert_eq!(named(&outcome), 30, "{outcome}");
-    // Only the error remains to report.
-    let outcome = pair
-        .cp(&["-rq", "--no-replace", "src", "127.0.0.1:"])
-        .expect(23)
-        .error(&["30 of 30"]);
-    assert!(outcome.stderr.starts_with("error: "), "{outcome}");
-}
-
-#[test]
 fn a_missing_source_fails_and_the_others_are_copied() {
     let pair = Pair::new();
     for side in [&pair.client, &pair.server] {
@@ -153,28 +89,6 @@ fn a_missing_source_fails_and_the_others_are_copied() {
         .error(&["\"missing\"", "No such file"]);
     let alone = pair.cp(&["-r", "127.0.0.1:missing", "dst"]);
     assert!(matches!(alone.status.code(), Some(11 | 23)), "{alone}");
-}
-
-#[test]
-fn a_directory_among_several_sources_fails_unless_r_is_given() {
-    let pair = Pair::new();
-    for side in [&pair.client, &pair.server] {
-        plant(&side.path("tree"), "f", "bytes");
-        side.write("g", "bytes");
-        side.make_dir("dst");
-    }
-    for words in [
-        ["tree", "g", "127.0.0.1:dst"],
-        ["127.0.0.1:tree", "127.0.0.1:g", "dst"],
-    ] {
-        pair.cp(&words)
-            .expect(23)
-            .error(&["1 of 2 files failed"])
-            .hint(&["cp -r "]);
-    }
-    for side in [&pair.client, &pair.server] {
-        assert_eq!(Tree::read(&side.path("dst"), Aspects::NONE).paths(), ["g"]);
-    }
 }
 
 /// Creates a tree of 5 files of 6 MiB and 50 small files. A copy takes about 2.5 s at [`PACE`].
@@ -238,38 +152,6 @@ fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
 }
 
 #[test]
-fn a_file_that_vanishes_before_it_is_read_fails_with_24_and_the_rest_is_copied() {
-    let pair = Pair::new();
-    plant_large(&pair.client.path("src"));
-    (5..20).for_each(|index| {
-        plant(
-            &pair.client.path("src"),
-            &format!("large-{index:02}"),
-            content(5 * MIB + index),
-        );
-    });
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "32M",
-        "--json-stream",
-        "-r",
-        "src",
-        "127.0.0.1:",
-    ]);
-    cp.await_bytes(MIB as u64);
-    fs::remove_file(pair.client.path("src/large-19")).unwrap();
-    let outcome = cp
-        .finish()
-        .expect(24)
-        .error(&["1 of 70 files changed or vanished"]);
-    assert_eq!(
-        text(&outcome.document()["tree"]["failures"][0], "code"),
-        "source_changed"
-    );
-    assert!(!pair.server.has("src/large-19") && pair.server.has("src/large-18"));
-}
-
-#[test]
 fn an_interrupted_tree_leaves_whole_files_and_a_rerun_brings_the_rest() {
     for (put, words) in [
         (true, ["-a", "src", "127.0.0.1:"]),
@@ -312,34 +194,6 @@ fn an_interrupted_tree_leaves_whole_files_and_a_rerun_brings_the_rest() {
             to.names()
         );
     }
-}
-
-#[test]
-fn a_tree_goes_on_when_its_daemon_comes_back() {
-    let pair = Pair::new();
-    plant_large(&pair.client.path("src"));
-    let cp = pair.start_cp(&[&PACE[..], &["-a", "src", "127.0.0.1:"]].concat());
-    cp.await_bytes(8 * MIB as u64);
-    let pair = pair.restart_daemon();
-    cp.finish().expect(0).document();
-    assert_same_tree(
-        &pair.client.path("src"),
-        &pair.server.path("src"),
-        Aspects::ALL,
-    );
-}
-
-#[test]
-fn a_status_signal_tells_files_as_well() {
-    let pair = Pair::new();
-    plant_large(&pair.client.path("src"));
-    let cp = pair.start_cp(&[&PACE[..], &["-r", "src", "127.0.0.1:"]].concat());
-    cp.await_event("progress", |event| {
-        event["open"] == false && event["files_found"] == 55
-    });
-    cp.signal(Signal::USR1);
-    cp.await_stderr("/55 files, ");
-    cp.finish().expect(0);
 }
 
 #[test]

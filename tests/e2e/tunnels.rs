@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, is_same, pair::MIB};
+use nicstripe_testkit::{Daemon, Process, Side, content, is_same, pair::MIB};
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     process::{Resource, Rlimit, Signal, getrlimit, setrlimit},
@@ -72,12 +72,6 @@ impl Stage {
         arguments
     }
 
-    fn dial(&self, target: &str, input: Vec<u8>) -> (Outcome, Vec<u8>) {
-        let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-        command.args(self.arguments(&["dial", "127.0.0.1", target]));
-        Process::spawn_fed(command, input).finish_raw()
-    }
-
     fn dial_between(&self, input: impl Into<Stdio>, output: impl Into<Stdio>) -> ExitStatus {
         let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
         command
@@ -129,21 +123,6 @@ fn answer_at_the_end(mut tcp: TcpStream) {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
     tcp.write_all(&bytes).unwrap();
-}
-
-#[test]
-fn what_goes_into_dial_comes_out_of_the_service_and_its_answer_after_the_end_comes_back() {
-    let stage = Stage::new(service(answer_at_the_end));
-    for len in [0, 1, 5 * MIB + 3] {
-        let bytes = content(len);
-        let (outcome, answer) = stage.dial(&stage.target, bytes.clone());
-        let outcome = outcome.expect(0);
-        assert!(
-            is_same(&answer, &bytes),
-            "{len} bytes: {} came\n{outcome}",
-            answer.len()
-        );
-    }
 }
 
 #[test]
@@ -263,40 +242,6 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
 }
 
 #[test]
-fn a_target_that_is_not_in_the_peers_line_is_refused() {
-    let stage = Stage::new(service(answer_at_the_end));
-    let port = stage.target.rsplit(':').next().unwrap();
-    // Another name of the same service is another target.
-    let (outcome, _) = stage.dial(&format!("localhost:{port}"), Vec::new());
-    outcome
-        .expect(5)
-        .error(&["localhost:", "not permitted"])
-        .hint(&["nicstripe trust allow", " --dial localhost:"]);
-}
-
-#[test]
-fn a_service_that_is_not_there_and_a_daemon_that_is_not_there_are_told_apart() {
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let stage = Stage::new(address);
-    let (outcome, _) = stage.dial(&stage.target, Vec::new());
-    outcome.expect(1).error(&[&stage.target, "refused"]);
-    let Stage {
-        client,
-        daemon,
-        target,
-        ..
-    } = stage;
-    let port = daemon.port.to_string();
-    drop(daemon);
-    client
-        .run(["dial", "-P", &port, "127.0.0.1", &target])
-        .expect(10);
-}
-
-#[test]
 fn forwarded_connections_end_each_way_by_itself_and_are_reset_where_they_lead_nowhere() {
     let stage = Stage::new(service(answer_at_the_end));
     let (forward, address) = stage.forward(&stage.target);
@@ -360,20 +305,6 @@ fn dial_without_its_daemon_ends_after_its_timeout() {
     let killed = Instant::now();
     dial.finish().expect(1).error(&[&stage.target, "lost"]);
     assert!(killed.elapsed() < Duration::from_secs(10));
-}
-
-#[test]
-fn a_service_that_is_reset_resets_the_connection_here() {
-    let address = service(|mut tcp| {
-        let _ = tcp.read(&mut [0]);
-        // The service closes the connection with unread data, so that the kernel sends a reset.
-    });
-    let stage = Stage::new(address);
-    let (_forward, address) = stage.forward(&stage.target);
-    let mut tcp = TcpStream::connect(address).unwrap();
-    tcp.write_all(&content(100_000)).unwrap();
-    let mut rest = Vec::new();
-    assert!(tcp.read_to_end(&mut rest).is_err());
 }
 
 #[test]

@@ -133,18 +133,15 @@ fn a_daemon_that_hangs_is_not_said_to_live() {
 }
 
 fn the_status_tells_of_sessions_and_transfers() {
-    let (client, server) = (Side::here(), Side::here());
-    client.trust(&server, "nas", "");
-    server.trust(&client, "laptop", "");
-    let (mut manager, process) = Manager::start(&server, Some(Duration::from_millis(400)));
-    let daemon = Daemon::listening(process);
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
+    let mut manager = None;
+    let pair = Pair::with("", |server| {
+        let (started, process) = Manager::start(server, Some(Duration::from_millis(400)));
+        manager = Some(started);
+        Daemon::listening(process)
+    });
     pair.client.write("file", content(MIB));
     pair.cp(&["file", "127.0.0.1:"]).expect(0);
+    let mut manager = manager.unwrap();
     manager.await_line("STATUS=0 sessions, 0 transfers running, 1 done, 0 failed");
 }
 
@@ -259,20 +256,9 @@ fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&
     let arguments = [&["-r", "--bwlimit", "8M", "--json-stream"], &arguments[..]].concat();
     let cp = pair.start_cp(&arguments);
     cp.await_bytes(4 * MIB as u64);
-    let Pair {
-        client,
-        server,
-        daemon: Daemon { process, port },
-    } = pair;
-    process.signal(Signal::TERM);
-    process.finish().expect(143);
-    cp.await_event("waiting", |_| true);
-    let daemon = Daemon::start_on(&server, port, &LOOPBACK);
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
+    let pair = pair.restart_daemon_after(Signal::TERM, || {
+        cp.await_event("waiting", |_| true);
+    });
     cp.finish().expect(0);
     assert_eq!(
         Tree::read(&target(&pair).path("tree"), Aspects::NONE),

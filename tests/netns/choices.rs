@@ -7,25 +7,14 @@ use nicstripe_testkit::{
 };
 use serde_json::Value;
 
-use crate::hosts::{Hosts, MIB, Rights, ip, side};
+use crate::hosts::{Hosts, MIB, Rights, ip};
 
 pub(crate) const TESTS: &[Test] = tests![
-    a_link_that_is_not_there_is_an_error_that_names_those_that_are,
-    a_link_that_is_down_is_an_error_that_names_those_that_are_up,
-    a_link_without_an_address_is_an_error_that_says_so,
-    a_link_to_where_nobody_is_is_an_error_that_names_it,
-    serve_refuses_interfaces_and_addresses_that_are_not_there,
-    serve_listens_on_an_interface_that_comes_up_later,
-    links_of_a_host_that_does_not_trust_us_are_refused,
-    links_of_a_host_where_nobody_serves_are_an_error,
-    a_cable_that_is_cut_is_shown_as_not_used,
-    an_excluded_interface_is_shown_as_left_out,
     a_card_that_carries_nothing_is_named_with_its_reason,
     a_card_without_a_counterpart_is_named_with_its_reason,
     the_version_of_ip_may_be_chosen,
     two_cards_share_one_fast_interface_of_the_peer,
     one_fast_card_serves_two_interfaces_of_the_peer,
-    two_named_cards_share_an_interface_of_the_peer,
     a_card_that_shares_an_interface_of_the_peer_may_be_lost_and_return,
 ];
 
@@ -204,205 +193,6 @@ fn cables() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]
 }
 
-/// Runs `cp` and `links` with the `--link` options `named`. Returns both outcomes. Panics if the
-/// copy creates its target.
-fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
-    hosts.client.write("source", b"bytes");
-    let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();
-    let outcomes = [
-        hosts.cp(&[&options[..], &["source", "10.77.1.2:"]].concat()),
-        links(hosts, &[&options[..], &["10.77.1.2"]].concat()),
-    ];
-    assert!(!hosts.server.has("source"), "{outcomes:?}");
-    outcomes
-}
-
-fn a_link_that_is_not_there_is_an_error_that_names_those_that_are() {
-    let hosts = Hosts::joined_by(&cables());
-    // An unknown interface, the peer's own address, and an unassigned address, each alone and with
-    // a valid interface.
-    for wrong in ["nosuch0", "10.77.2.2", "10.99.0.1"] {
-        for named in [&[wrong][..], &["eth1", wrong]] {
-            for outcome in both(&hosts, named) {
-                outcome.expect(10).error(&[
-                    &format!("link {wrong} "),
-                    "no such interface or address",
-                    "lo, eth1, eth2",
-                ]);
-            }
-        }
-    }
-}
-
-fn a_link_that_is_down_is_an_error_that_names_those_that_are_up() {
-    let hosts = Hosts::joined_by(&cables());
-    hosts.lab.set_up(Host::A, 1, false).unwrap();
-    for named in [&["eth2"][..], &["eth1", "eth2"], &["10.77.2.1"]] {
-        for outcome in both(&hosts, named) {
-            outcome
-                .expect(10)
-                .error(&[named[named.len() - 1], "it is down", "usable now: eth1"]);
-        }
-    }
-    hosts.lab.set_up(Host::A, 0, false).unwrap();
-    for outcome in both(&hosts, &["eth2"]) {
-        outcome
-            .expect(10)
-            .error(&["eth2", "it is down", "no local interface is usable"]);
-    }
-}
-
-fn a_link_without_an_address_is_an_error_that_says_so() {
-    let lab = Lab::builder()
-        .links([LinkSpec::mbit(200), LinkSpec::mbit(200).bare()])
-        .without_ipv6()
-        .build()
-        .unwrap();
-    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
-    for outcome in both(&hosts, &["eth2"]) {
-        outcome
-            .expect(10)
-            .error(&["eth2", "it has no address", "usable now: eth1"]);
-    }
-}
-
-fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
-    let hosts = Hosts::joined_by(&cables());
-    for (named, part) in [
-        (&["eth2=10.77.2.99"][..], "10.77.2.99"),
-        (&["eth2=nosuch0"], "nosuch0"),
-        (&["eth1", "eth2=nosuch0"], "nosuch0"),
-    ] {
-        for outcome in both(&hosts, named) {
-            outcome.expect(10).error(&["eth2", part]);
-        }
-    }
-    // If one link works, the failure shows only when the kernel gives up on ARP after 3 s. This
-    // copy takes 5.7 s.
-    hosts.client.write("large", content(128 * MIB));
-    let outcome = hosts
-        .cp(&[
-            "--link",
-            "eth1",
-            "--link",
-            "eth2=10.77.2.99",
-            "large",
-            "10.77.1.2:",
-        ])
-        .expect(10);
-    outcome.error(&["eth2"]);
-    assert!(!hosts.server.has("large"));
-}
-
-fn serve_refuses_interfaces_and_addresses_that_are_not_there() {
-    let hosts = Hosts::joined_by(&cables());
-    for (options, parts) in [
-        (
-            ["--interface", "nosuch0"],
-            ["link nosuch0 ", "lo, eth1, eth2"],
-        ),
-        // An address that belongs to the other host.
-        (["--listen", "10.77.1.1"], ["link 10.77.1.1 ", "10.77.1.2"]),
-        (["--listen", "10.99.0.1"], ["link 10.99.0.1 ", "10.77.2.2"]),
-    ] {
-        for beside in [&[][..], &["--interface", "eth1"]] {
-            let serve = hosts
-                .server
-                .run([&["serve", "--port", "0"], beside, &options].concat());
-            serve.expect(10).error(&parts);
-        }
-    }
-}
-
-fn serve_listens_on_an_interface_that_comes_up_later() {
-    let lab = Lab::builder().links(cables()).build().unwrap();
-    lab.set_up(Host::B, 1, false).unwrap();
-    let hosts = Hosts::serving_with(lab, &["--interface", "eth2"]);
-    hosts.client.write("source", b"bytes");
-    hosts
-        .cp(&["source", "10.77.2.2:"])
-        .expect(10)
-        .error(&["10.77.2.2"]);
-    hosts.lab.set_up(Host::B, 1, true).unwrap();
-    hosts.cp(&["source", "10.77.2.2:"]).expect(0);
-    hosts
-        .cp(&["-f", "source", "10.77.1.2:"])
-        .expect(10)
-        .error(&["10.77.1.2"]);
-}
-
-fn links_of_a_host_that_does_not_trust_us_are_refused() {
-    let hosts = Hosts::joined_by(&cables());
-    let stranger = side(&hosts.lab, Host::A, Rights::None);
-    let look = || {
-        stranger
-            .run([
-                "links",
-                "--port",
-                &hosts.daemon.port.to_string(),
-                "10.77.1.2",
-            ])
-            .expect(5)
-    };
-    // First, neither side trusts the other; then only the client trusts the daemon.
-    look().error(&["trust"]);
-    stranger.trust(&hosts.server, "b", "");
-    look().error(&["does not trust our key"]);
-}
-
-fn links_of_a_host_where_nobody_serves_are_an_error() {
-    let hosts = Hosts::joined_by(&cables());
-    links(&hosts, &["10.77.1.99"])
-        .expect(10)
-        .error(&["10.77.1.99"]);
-    let port = hosts.daemon.port.to_string();
-    hosts.daemon.process.kill();
-    let outcome = hosts
-        .client
-        .run(["links", "--port", &port, "10.77.1.2"])
-        .expect(10);
-    assert!(outcome.stdout.is_empty(), "{outcome}");
-    outcome.error(&[&format!("10.77.1.2:{port}")]);
-}
-
-fn a_cable_that_is_cut_is_shown_as_not_used() {
-    let hosts = Hosts::joined_by(&cables());
-    hosts.lab.cut(1).unwrap();
-    let survey = survey(&hosts, &["10.77.1.2"]);
-    assert_eq!(interfaces(&survey), ["eth1"], "{survey:#}");
-    assert!(
-        why(&survey, "here", "eth2").contains("carrier"),
-        "{survey:#}"
-    );
-    assert!(!why(&survey, "peer", "eth2").is_empty(), "{survey:#}");
-    let shown = links(&hosts, &["10.77.1.2"]).expect(0).stdout;
-    assert!(
-        shown.contains("here eth2: no carrier")
-            && shown.lines().last().unwrap().starts_with("1 link,"),
-        "{shown}"
-    );
-    // The first contact to that address needs the cable that is cut.
-    hosts.lab.heal(1).unwrap();
-    hosts.lab.cut(0).unwrap();
-    links(&hosts, &["10.77.1.2"])
-        .expect(10)
-        .error(&["10.77.1.2"]);
-}
-
-fn an_excluded_interface_is_shown_as_left_out() {
-    let hosts = Hosts::joined_by(&cables());
-    for (excluded, used) in [("eth2", "eth1"), ("eth1", "eth2")] {
-        // The first contact may use an excluded interface.
-        let survey = survey(&hosts, &["--exclude-link", excluded, "10.77.1.2"]);
-        assert_eq!(interfaces(&survey), [used], "{survey:#}");
-        assert_eq!(
-            why(&survey, "here", excluded),
-            "excluded by option",
-            "{survey:#}"
-        );
-    }
-}
-
 fn the_version_of_ip_may_be_chosen() {
     let hosts = Hosts::joined_by(&cables());
     for (option, host, family) in [("-4", "10.77.1.2", "ipv4"), ("-6", "b", "ipv6")] {
@@ -458,20 +248,15 @@ fn two_links(report: &Value, expected: [(&str, &str); 2]) {
 }
 
 fn two_cards_share_one_fast_interface_of_the_peer() {
-    put_to_one(&[]);
-}
-
-/// Sends a file from two cards to the one of the peer, with these options of `cp`.
-fn put_to_one(options: &[&str]) {
-    let hosts = against_one(Host::B);
-    let bytes = content(48 * MIB);
-    hosts.client.write("source", &bytes);
-    let report = hosts
-        .cp(&[&["--json"], options, &["source", "10.9.0.21:target"]].concat())
-        .expect(0)
-        .document();
-    hosts.server.check("target", &bytes, &report);
-    two_links(&report, [("eth2", "eth1"), ("eth3", "eth1")]);
+    for options in [&[][..], &["--link", "eth2", "--link", "eth3"]] {
+        let hosts = against_one(Host::B);
+        let bytes = content(48 * MIB);
+        hosts.client.write("source", &bytes);
+        let words = [&["--json"], options, &["source", "10.9.0.21:target"]].concat();
+        let report = hosts.cp(&words).expect(0).document();
+        hosts.server.check("target", &bytes, &report);
+        two_links(&report, [("eth2", "eth1"), ("eth3", "eth1")]);
+    }
 }
 
 fn a_card_that_shares_an_interface_of_the_peer_may_be_lost_and_return() {
@@ -509,10 +294,6 @@ fn one_fast_card_serves_two_interfaces_of_the_peer() {
     two_links(&report, [("eth1", "eth2"), ("eth1", "eth3")]);
 }
 
-fn two_named_cards_share_an_interface_of_the_peer() {
-    put_to_one(&["--link", "eth2", "--link", "eth3"]);
-}
-
 fn interfaces(survey: &Value) -> Vec<&str> {
     let mut interfaces: Vec<&str> = survey["links"]
         .as_array()
@@ -522,18 +303,6 @@ fn interfaces(survey: &Value) -> Vec<&str> {
         .collect();
     interfaces.sort();
     interfaces
-}
-
-/// Returns the reason that `nicstripe links` gives for not using an interface. Panics without one.
-#[track_caller]
-fn why<'a>(survey: &'a Value, side: &str, interface: &str) -> &'a str {
-    let mut unused = survey["unused"].as_array().unwrap().iter();
-    let found = unused
-        .find(|unused| text(unused, "interface") == interface && text(unused, "side") == side);
-    text(
-        found.unwrap_or_else(|| panic!("{interface} is not unused: {survey:#}")),
-        "why",
-    )
 }
 
 fn survey(hosts: &Hosts, arguments: &[&str]) -> Value {

@@ -18,8 +18,6 @@ pub(crate) const TESTS: &[Test] = tests![
     a_link_whose_addresses_change_carries_on_with_the_new_ones,
 ];
 
-pub(crate) const LONG_TESTS: &[Test] = tests![cables_that_flap_all_carry_at_the_end];
-
 const RATE: u64 = 200;
 const GONE: &str = "stopped listening: interface removed";
 
@@ -159,32 +157,4 @@ fn a_link_whose_addresses_change_carries_on_with_the_new_ones() {
         ("10.88.0.1", "10.88.0.2", "up"),
         "{report:#}"
     );
-}
-
-fn cables_that_flap_all_carry_at_the_end() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(100); 3]);
-    // Takes 5.6 s on three cables.
-    let bytes = content(192 * MIB);
-    hosts.client.write("source", &bytes);
-    let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
-    cp.await_bytes(8 * MIB as u64);
-    for flap in 0..10 {
-        hosts.lab.cut(flap % 3).unwrap();
-        thread::sleep(Duration::from_millis(150));
-        hosts.lab.heal(flap % 3).unwrap();
-        thread::sleep(Duration::from_millis(150));
-    }
-    let (outcome, carried) = hosts.carried(|| cp.finish());
-    let report = outcome.expect(0).document();
-    hosts.server.check("target", &bytes, &report);
-    for counters in &carried {
-        assert!(
-            counters.at(Host::A).sent_bytes as usize > 4 * MIB,
-            "{carried:#?}\n{report:#}"
-        );
-    }
-    for interface in ["eth1", "eth2", "eth3"] {
-        assert_eq!(text(link(&report, interface), "state"), "up", "{report:#}");
-    }
-    assert!(number(&report, "failovers") >= 1, "{report:#}");
 }

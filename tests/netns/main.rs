@@ -9,8 +9,6 @@
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
-mod backups;
-#[cfg(target_os = "linux")]
 mod choices;
 #[cfg(target_os = "linux")]
 mod claims;
@@ -53,10 +51,6 @@ mod routes;
 #[cfg(target_os = "linux")]
 mod ssh;
 #[cfg(target_os = "linux")]
-mod stalls;
-#[cfg(target_os = "linux")]
-mod start;
-#[cfg(target_os = "linux")]
 mod stores;
 #[cfg(target_os = "linux")]
 mod striping;
@@ -89,13 +83,9 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    use nicstripe_testkit::{
-        restic,
-        trial::{Again, Group, length, none},
-    };
+    use nicstripe_testkit::trial::{Again, Group, length, none};
 
-    let groups: [Group; 44] = [
-        (start::TESTS, none),
+    let groups: [Group; 39] = [
         (striping::TESTS, none),
         (links::TESTS, none),
         (losses::TESTS, none),
@@ -110,7 +100,6 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (offers::TESTS, none),
         (claims::TESTS, none),
         (hotplug::TESTS, none),
-        (backups::TESTS, none),
         (choices::TESTS, none),
         (permissions::TESTS, none),
         (discovery::TESTS, none),
@@ -124,7 +113,6 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (links::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (disks::TESTS, disks::obstacle),
         (powercuts::TESTS, powercuts::obstacle),
-        (backups::TESTS_WITH_RESTIC, restic::obstacle),
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
         (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
@@ -132,13 +120,11 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (stores::TESTS_WITH_S3S, stores::obstacle_to_s3s),
         (web::TESTS, web::obstacle),
         (first_contact::TESTS, nicstripe_testkit::Sshd::obstacle),
-        (stalls::TESTS, stalls::obstacle),
+        (disks::TESTS_WITH_FREEZING, disks::obstacle_to_freezing),
         (doctor::TESTS_WITH_A_QUOTA, doctor::obstacle_to_quotas),
         (doctor::TESTS_WITH_STRACE, doctor::obstacle_to_strace),
         (losses::LONG_TESTS, length),
         (faults::LONG_TESTS, length),
-        (backups::LONG_TESTS, length),
-        (hotplug::LONG_TESTS, length),
     ];
     let by_name = [hotplug::TESTS, failures::TESTS, links::TESTS].map(|tests| Again {
         tests,

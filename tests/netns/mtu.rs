@@ -19,7 +19,6 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use crate::hosts::{Hosts, Rights, side};
 
 pub(crate) const TESTS: &[Test] = tests![
-    an_mtu_is_put_back_when_its_user_is_killed,
     an_mtu_is_put_back_when_its_helper_is_told_to_end,
     an_mtu_whose_helper_was_killed_is_listed_and_cleaned,
     an_mtu_whose_user_and_helper_were_killed_is_put_back_at_the_next_start,
@@ -27,8 +26,6 @@ pub(crate) const TESTS: &[Test] = tests![
     what_a_helper_refuses_changes_nothing,
     a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was,
     a_bench_that_is_killed_in_the_middle_of_its_sizes_leaves_the_mtu_as_it_was,
-    a_bench_that_is_interrupted_leaves_the_mtu_as_it_was_and_has_a_report,
-    without_the_right_to_it_a_bench_computes_other_sizes_and_says_why,
 ];
 
 const HELPER: &str = env!("CARGO_BIN_EXE_nicstripe-routes");
@@ -127,15 +124,6 @@ fn ask(pipe: &mut UnixStream, request: &[u8; 44]) -> [u8; 8] {
 fn kill(child: &mut Child) {
     child.kill().unwrap();
     child.wait().unwrap();
-}
-
-fn an_mtu_is_put_back_when_its_user_is_killed() {
-    let mut changed = Changed::new();
-    kill(&mut changed.user);
-    changed.await_mtu(1500);
-    assert!(changed.helper.wait().unwrap().success());
-    let listed = changed.hosts.client.run(["routes", "list"]).expect(0);
-    assert_eq!(listed.stdout, "");
 }
 
 fn an_mtu_is_put_back_when_its_helper_is_told_to_end() {
@@ -318,31 +306,6 @@ fn a_bench_that_is_killed_in_the_middle_of_its_sizes_leaves_the_mtu_as_it_was() 
     bench.kill();
     await_both(&hosts, |found| found == [9000; 2], DEADLINE);
     assert_eq!(hosts.client.run(["routes", "list"]).expect(0).stdout, "");
-}
-
-fn a_bench_that_is_interrupted_leaves_the_mtu_as_it_was_and_has_a_report() {
-    let hosts = jumbo(true);
-    let bench = start_bench(&hosts, &["--json"]);
-    await_both(&hosts, |found| found == [4000; 2], BENCH);
-    bench.signal(Signal::INT);
-    let outcome = bench.finish().expect(130);
-    assert_eq!(both(&hosts), [9000; 2]);
-    let report = outcome.document_of("nicstripe-bench-report-1");
-    assert_eq!(
-        (&report["complete"], &report["sweeps"][0]["stopped"]),
-        (&false.into(), &"interrupted".into()),
-        "{report:#}"
-    );
-    assert_eq!(points(&report), [(1500, false)]);
-}
-
-fn without_the_right_to_it_a_bench_computes_other_sizes_and_says_why() {
-    let hosts = jumbo(false);
-    let outcome = start_bench(&hosts, &["--json"]).finish().expect(0);
-    assert!(outcome.stderr.contains("CAP_NET_ADMIN"), "{outcome}");
-    let report = outcome.document_of("nicstripe-bench-report-1");
-    assert_eq!(points(&report), [(1500, true), (4000, true), (9000, false)]);
-    assert_eq!(both(&hosts), [9000; 2]);
 }
 
 /// Maximum time until a bench sets an MTU: one second per measured point, doubled for a busy

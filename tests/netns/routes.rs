@@ -26,7 +26,6 @@ pub(crate) const TESTS: &[Test] = tests![
     routes_are_there_while_a_copy_runs_and_gone_afterwards,
     routes_of_a_killed_copy_go_at_once,
     routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned,
-    routes_of_a_copy_killed_with_its_helper_go_at_the_next_start,
     a_copy_whose_helper_was_killed_ends_as_it_should,
     routes_come_back_when_their_interface_does,
     what_speaks_to_the_network_cannot_change_routes,
@@ -324,14 +323,6 @@ fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
             "removed 10.77.2.2/32 dev eth2"
         ]
     );
-    assert_eq!(present(&hosts), [decoy(&hosts)]);
-}
-
-fn routes_of_a_copy_killed_with_its_helper_go_at_the_next_start() {
-    let hosts = hosts();
-    killed(&hosts);
-    // This copy itself installs no routes.
-    hosts.cp(&["-", "10.77.1.2:target"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use nicstripe_lab::{Direction, Host, LinkSpec};
+use nicstripe_lab::{Direction, LinkSpec};
 use nicstripe_testkit::{Process, content, link, number, tests, text, trial::Test};
 use serde_json::Value;
 
@@ -10,26 +10,14 @@ use crate::hosts::{Hosts, MIB, Way};
 
 pub(crate) const TESTS: &[Test] = tests![
     two_cables_carry_their_shares_both_ways,
-    four_cables_carry_their_shares_both_ways,
-    the_daemon_listens_on_every_interface,
-    any_address_of_the_peer_finds_all_cables,
-    a_slow_cable_does_not_set_the_pace_of_a_fast_one,
     a_named_link_is_the_only_one_used,
-    named_links_are_paired_by_their_interfaces,
     an_excluded_link_carries_nothing,
     a_link_that_only_met_the_peer_carries_no_data,
     a_cable_without_carrier_is_left_out,
-    a_named_link_without_carrier_is_an_error,
-    an_address_behind_a_cut_cable_is_an_error_that_names_it,
-    a_links_limit_holds_for_that_link_alone,
 ];
 
 fn two_cables_carry_their_shares_both_ways() {
     carry_their_shares(&[LinkSpec::mbit(200); 2]);
-}
-
-fn four_cables_carry_their_shares_both_ways() {
-    carry_their_shares(&[LinkSpec::mbit(100); 4]);
 }
 
 /// Copies a file without link options. Panics unless each cable carries its share.
@@ -110,106 +98,9 @@ fn told_beside_theory(report: &Value, links: &[LinkSpec]) {
     );
 }
 
-fn the_daemon_listens_on_every_interface() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 3]);
-    for interface in ["lo", "eth1", "eth2", "eth3"] {
-        hosts.daemon.process.await_stderr(&format!(
-            "listening on {interface}, port {}",
-            hosts.daemon.port
-        ));
-    }
-    // Each of the daemon's interfaces accepts connections at its own address.
-    hosts.client.write("source", b"bytes");
-    for index in 0..3 {
-        let address = hosts.lab.address(Host::B, index);
-        let link = format!("{}={address}", hosts.lab.interface(index));
-        hosts
-            .cp(&[
-                "--link",
-                &link,
-                "source",
-                &format!("{address}:target{index}"),
-            ])
-            .expect(0);
-    }
-}
-
-fn any_address_of_the_peer_finds_all_cables() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    let bytes = content(16 * MIB);
-    hosts.client.write("source", &bytes);
-    let report = hosts
-        .cp(&["--json", "source", "10.77.2.2:target"])
-        .expect(0)
-        .document();
-    hosts.server.check("target", &bytes, &report);
-    for interface in ["eth1", "eth2"] {
-        let link = link(&report, interface);
-        paired(link);
-        assert!(number(link, "bytes") > 0, "{report:#}");
-    }
-}
-
-fn a_slow_cable_does_not_set_the_pace_of_a_fast_one() {
-    let links = [LinkSpec::mbit(200), LinkSpec::mbit(10)];
-    let hosts = Hosts::joined_by(&links);
-    let bytes = content(48 * MIB);
-    let theory: u64 = links
-        .iter()
-        .map(|spec| spec.goodput().unwrap().bits_per_second())
-        .sum();
-    let ideal = bytes.len() as f64 * 8.0 / theory as f64;
-    for way in Way::BOTH {
-        let ends = way.prepare(&hosts, &bytes);
-        let report = hosts
-            .cp(&[&["--json"], &ends[..]].concat())
-            .expect(0)
-            .document();
-        way.check(&hosts, &bytes, &report);
-        let took = report["elapsed_s"].as_f64().unwrap();
-        // Ideally 2.04 s. If the rest were split in halves, the slow cable would need 20 s.
-        assert!(
-            took <= 2.0 * ideal + 1.0,
-            "{took} s where {ideal} s are ideal: {report:#}"
-        );
-        assert!(number(link(&report, "eth2"), "bytes") > 0, "{report:#}");
-    }
-}
-
 fn a_named_link_is_the_only_one_used() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
     only_used(&hosts, &["--link", "eth1"], "10.77.1.2", 0);
-}
-
-fn named_links_are_paired_by_their_interfaces() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 3]);
-    hosts.client.write("source", content(16 * MIB));
-    let arguments = [
-        "--link",
-        "eth3",
-        "--link",
-        "eth1=eth1",
-        "--json",
-        "source",
-        "10.77.1.2:",
-    ];
-    let report = hosts.cp(&arguments).expect(0).document();
-    for interface in ["eth1", "eth3"] {
-        paired(link(&report, interface));
-    }
-    assert_eq!(report["links"].as_array().unwrap().len(), 2, "{report:#}");
-    // No cable joins these two interfaces.
-    let refused = hosts
-        .cp(&[
-            "-f",
-            "--link",
-            "eth1=eth2",
-            "--json",
-            "source",
-            "10.77.1.2:",
-        ])
-        .expect(10);
-    refused.error(&["eth1=eth2", "10.77.1.1"]);
 }
 
 fn an_excluded_link_carries_nothing() {
@@ -275,59 +166,4 @@ fn a_cable_without_carrier_is_left_out() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
     hosts.lab.cut(1).unwrap();
     only_used(&hosts, &[], "10.77.1.2", 0);
-}
-
-fn a_named_link_without_carrier_is_an_error() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    hosts.client.write("source", b"bytes");
-    hosts.lab.cut(1).unwrap();
-    let outcome = hosts
-        .cp(&[
-            "--link",
-            "eth1",
-            "--link",
-            "eth2",
-            "--json",
-            "source",
-            "10.77.1.2:",
-        ])
-        .expect(10);
-    outcome.document();
-    outcome.error(&["eth2", "no carrier"]);
-    assert!(!hosts.server.has("source"));
-}
-
-fn an_address_behind_a_cut_cable_is_an_error_that_names_it() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    hosts.client.write("source", b"bytes");
-    hosts.lab.cut(0).unwrap();
-    hosts
-        .cp(&["source", "10.77.1.2:"])
-        .expect(10)
-        .error(&["10.77.1.2"])
-        .hint(&["cable"]);
-    // Another address of the daemon is reachable.
-    hosts.cp(&["source", "10.77.2.2:"]).expect(0);
-}
-
-fn a_links_limit_holds_for_that_link_alone() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(100); 2]);
-    let bytes = content(24 * MIB);
-    hosts.client.write("source", &bytes);
-    let arguments = [
-        "--link",
-        "eth1",
-        "--link",
-        "eth2@20Mbit",
-        "--json",
-        "source",
-        "10.77.1.2:target",
-    ];
-    let report = hosts.cp(&arguments).expect(0).document();
-    hosts.server.check("target", &bytes, &report);
-    let rate = |interface| number(link(&report, interface), "goodput_bps") as f64 / 1e6;
-    assert!(
-        rate("eth2") <= 22.0 && rate("eth1") >= 2.0 * rate("eth2"),
-        "{report:#}"
-    );
 }

@@ -7,22 +7,16 @@ use nicstripe_testkit::{
     Process, Side, content, number, program, tests, text,
     trial::{Test, is_installed},
 };
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::hosts::{BEHIND as ADDRESS, Hosts, MIB, ip, lead_behind};
 
 pub(crate) const TESTS: &[Test] = tests![
-    a_file_of_a_web_server_comes_over_every_cable,
     a_cable_that_is_pulled_midway_costs_its_share,
-    a_kill_midway_costs_little,
-    interfaces_that_are_named_or_excluded_count,
-    a_server_that_is_not_there_is_told_with_each_link,
     tls_and_http_2_carry_over_every_cable_and_redirections_are_followed,
     a_file_goes_on_to_a_daemon_and_to_standard_output,
     a_login_page_on_one_cable_is_left_out,
     tls_that_fails_on_one_cable_costs_that_cable,
-    a_server_without_ranges_sends_the_file_once,
     what_a_cable_lacks_is_said,
 ];
 
@@ -253,38 +247,6 @@ fn tls_that_fails_on_one_cable_costs_that_cable() {
     assert_eq!(number(&report["links"][0], "bytes"), 0, "{report:#}");
 }
 
-fn a_server_without_ranges_sends_the_file_once() {
-    let site = Site::joined_by(&[LinkSpec::mbit(200); 2]);
-    let bytes = content(16 * MIB);
-    site.with(&bytes);
-    let mut command = site.hosts.lab.command(Host::B, "python3");
-    command
-        .args([
-            "-u",
-            "-m",
-            "http.server",
-            "--bind",
-            ADDRESS,
-            "8000",
-            "--directory",
-        ])
-        .arg(site.folder.path());
-    let _python = Process::spawn(command);
-    let url = format!("http://{ADDRESS}:8000/file");
-    let (outcome, carried) = site.hosts.carried(|| {
-        // It is not there at once.
-        site.cp(&[&url, "."]).finish()
-    });
-    let report = outcome.expect(0).document();
-    site.client().check("file", &bytes, &report);
-    assert_eq!(report["proof"], "checked by length only", "{report:#}");
-    let all: u64 = carried
-        .iter()
-        .map(|cable| cable.at(Host::A).received_bytes)
-        .sum();
-    assert!(all < 20 * MIB as u64, "{all} bytes");
-}
-
 fn what_a_cable_lacks_is_said() {
     let site = Site::joined_by(&[LinkSpec::mbit(200); 2]);
     let url = site.with(b"bytes");
@@ -317,31 +279,6 @@ fn what_a_cable_lacks_is_said() {
     assert_eq!(document["web_links"][0].get("why"), None, "{document:#}");
 }
 
-fn a_file_of_a_web_server_comes_over_every_cable() {
-    let site = Site::joined_by(&[LinkSpec::mbit(200); 2]);
-    let bytes = content(64 * MIB);
-    let url = site.with(&bytes);
-    let (outcome, carried) = site.hosts.carried(|| site.cp(&[&url, "."]).finish());
-    let report = outcome.expect(0).document();
-    site.client().check("file", &bytes, &report);
-    for (index, counters) in carried.iter().enumerate() {
-        let part = counters.at(Host::A).received_bytes as f64 / bytes.len() as f64;
-        assert!(part > 0.25, "cable {index} carried {part}: {report:#}");
-    }
-    assert!(
-        number(&report, "resent_bytes") < 32 * MIB as u64,
-        "{report:#}"
-    );
-    // A rerun fetches nothing that is already here.
-    let (outcome, carried) = site.hosts.carried(|| site.cp(&[&url, "."]).finish());
-    outcome.expect(0);
-    let again: u64 = carried
-        .iter()
-        .map(|counters| counters.at(Host::A).received_bytes)
-        .sum();
-    assert!(again < MIB as u64, "{again} bytes");
-}
-
 fn a_cable_that_is_pulled_midway_costs_its_share() {
     let site = Site::joined_by(&[LinkSpec::mbit(100); 2]);
     let bytes = content(128 * MIB);
@@ -364,65 +301,4 @@ fn a_cable_that_is_pulled_midway_costs_its_share() {
         number(&report, "resent_bytes") < 16 * MIB as u64,
         "{report:#}"
     );
-}
-
-fn a_kill_midway_costs_little() {
-    let site = Site::joined_by(&[LinkSpec::mbit(200); 2]);
-    let bytes = content(96 * MIB);
-    let url = site.with(&bytes);
-    let cp = site.cp(&[&url, "."]);
-    cp.await_event("progress", |event| number(event, "bytes") > 64 * MIB as u64);
-    cp.kill();
-    assert!(!site.client().has("file"));
-    let report = site.cp(&[&url, "."]).finish().expect(0).document();
-    site.client().check("file", &bytes, &report);
-    assert!(
-        number(&report, "resumed_bytes") > 16 * MIB as u64,
-        "{report:#}"
-    );
-    assert_eq!(site.client().names(), ["file"]);
-    // A signal keeps what arrived, too.
-    fs::remove_file(site.client().path("file")).unwrap();
-    let cp = site.cp(&[&url, "."]);
-    cp.await_event("progress", |event| number(event, "bytes") > 32 * MIB as u64);
-    cp.signal(Signal::INT);
-    let stopped = cp.finish().expect(130).document();
-    assert_eq!(stopped["resumable"], true, "{stopped:#}");
-    let report = site.cp(&[&url, "."]).finish().expect(0).document();
-    assert!(
-        number(&report, "resumed_bytes") > 16 * MIB as u64,
-        "{report:#}"
-    );
-}
-
-fn interfaces_that_are_named_or_excluded_count() {
-    let site = Site::joined_by(&[LinkSpec::mbit(200); 2]);
-    let bytes = content(16 * MIB);
-    let url = site.with(&bytes);
-    for (index, options) in [["--link", "eth1"], ["--exclude-link", "eth1"]]
-        .iter()
-        .enumerate()
-    {
-        let target = format!("by{index}");
-        let arguments = [&options[..], &[&url, &target]].concat();
-        let (outcome, carried) = site.hosts.carried(|| site.cp(&arguments).finish());
-        let report = outcome.expect(0).document();
-        site.client().check(&target, &bytes, &report);
-        let idle = &carried[1 - index].at(Host::A);
-        assert!(idle.received_bytes < MIB as u64, "{options:?}: {report:#}");
-    }
-}
-
-fn a_server_that_is_not_there_is_told_with_each_link() {
-    let site = Site::joined_by(&[LinkSpec::mbit(200); 2]);
-    let url = site.with(b"bytes").replace(":8080", ":8081");
-    let mut command = site.client().command(program());
-    command.args(["cp", "--timeout", "1", &url, "."]);
-    let outcome = Process::spawn(command).finish().expect(10);
-    outcome.error(&["eth1", "eth2", "refused"]);
-    let missing = format!("{}x", site.with(b"bytes"));
-    site.cp(&[&missing, "."])
-        .finish()
-        .expect(11)
-        .error(&["404 Not Found"]);
 }

@@ -1,7 +1,7 @@
 //! Tests of restic repositories at a daemon.
 
 use std::{
-    env, fs,
+    env,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     path::Path,
@@ -10,12 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aws_lc_rs::digest::{SHA256, digest};
 use nicstripe_testkit::{
-    Daemon, Outcome, Process, Side, content, is_same,
-    pair::{LINKS, LOOPBACK, MIB, Pair},
+    Outcome, Process, Side, content,
+    pair::{LINKS, MIB, Pair},
     tests,
-    tree::{Aspects, assert_same_tree, plant, plant_everything},
+    tree::{Aspects, assert_same_tree, plant, plant_everything, walk},
     trial::Test,
 };
 use rustix::process::Signal;
@@ -27,14 +26,11 @@ pub(crate) const TESTS_WITH_RESTIC: &[Test] = tests![
     a_peer_that_may_only_append_removes_nothing_but_locks,
     a_peer_that_may_only_read_restores,
     a_backup_ends_well_although_the_daemon_was_killed_in_its_middle,
-    an_address_serves_whoever_knows_the_password,
     the_line_that_is_printed_is_all_that_restic_needs,
 ];
 
 /// Tests that do not need the restic program.
 pub(crate) const TESTS: &[Test] = tests![
-    files_go_to_the_daemon_and_come_back_whole_and_in_parts,
-    a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks,
     the_end_of_standard_input_is_the_end,
     a_signal_ends_a_server_at_an_address,
     an_address_is_served_as_long_as_whoever_reads_its_line_is_there,
@@ -133,19 +129,7 @@ fn check_restored(restic: &Restic<'_>, target: &str) {
 }
 
 fn files_beneath(path: &Path) -> usize {
-    let entries = fs::read_dir(path)
-        .map(|entries| entries.flatten().collect::<Vec<_>>())
-        .unwrap_or_default();
-    entries
-        .iter()
-        .map(|entry| {
-            if entry.path().is_dir() {
-                files_beneath(&entry.path())
-            } else {
-                1
-            }
-        })
-        .sum()
+    walk(path).iter().filter(|path| path.is_file()).count()
 }
 
 fn what_is_backed_up_is_restored_as_it_was() {
@@ -241,7 +225,6 @@ fn a_backup_ends_well_although_the_daemon_was_killed_in_its_middle() {
         plant(&pair.client.path("source"), &index.to_string(), bytes);
     }
     Restic::of(&pair).run(&["init"]).expect(0);
-    let port = pair.daemon.port;
     let backup = Restic {
         options: &["--bwlimit", "8M"],
         ..Restic::of(&pair)
@@ -249,21 +232,11 @@ fn a_backup_ends_well_although_the_daemon_was_killed_in_its_middle() {
     .start(&["backup", "source"]);
     let data = pair.server.path("backup/laptop/data");
     await_true("two packs at the daemon", || files_beneath(&data) >= 2);
-    let Pair {
-        client,
-        server,
-        daemon,
-    } = pair;
-    daemon.process.kill();
-    assert!(!backup.has_ended());
-    thread::sleep(Duration::from_millis(700));
-    let daemon = Daemon::start_on(&server, port, &LOOPBACK);
+    let pair = pair.restart_daemon_after(Signal::KILL, || {
+        assert!(!backup.has_ended());
+        thread::sleep(Duration::from_millis(700));
+    });
     backup.finish().expect(0);
-    let pair = Pair {
-        client,
-        server,
-        daemon,
-    };
     Restic::of(&pair).run(&["check", "--read-data"]).expect(0);
     check_restored(&Restic::of(&pair), "restored");
 }
@@ -292,31 +265,6 @@ fn an_address_is_served_as_long_as_whoever_reads_its_line_is_there() {
         status.is_some()
     });
     assert_eq!(status.and_then(|status| status.code()), Some(0));
-}
-
-fn an_address_serves_whoever_knows_the_password() {
-    let pair = Pair::new();
-    plant(&pair.client.path("source"), "file", content(2 * MIB));
-    let mut server = serve_restic(&pair, &["--addr", "localhost:0"]);
-    server.env("RCLONE_USER", "me").env("RCLONE_PASS", "a:b");
-    let server = Process::spawn(server);
-    let address = address_of(&server);
-    let run = |user: &str, words: &[&str]| {
-        let mut command = restic(&pair.client, &format!("rest:http://{user}{address}/"));
-        command.args(words);
-        Process::spawn(command).finish()
-    };
-    run("me:wrong@", &["init"]).expect(1);
-    run("", &["init"]).expect(1);
-    run("me:a%3Ab@", &["init"]).expect(0);
-    run("me:a%3Ab@", &["backup", "source"]).expect(0);
-    run("me:a%3Ab@", &["check", "--read-data"]).expect(0);
-    assert_eq!(
-        files_beneath(&pair.server.path("backup/laptop/snapshots")),
-        1
-    );
-    server.signal(Signal::TERM);
-    server.finish().expect(143);
 }
 
 fn the_line_that_is_printed_is_all_that_restic_needs() {
@@ -451,104 +399,6 @@ fn ask(
         head,
         answer.split_off(end + 4),
     )
-}
-
-fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
-    let pair = Pair::new();
-    let server = Process::spawn(serve_restic(
-        &pair,
-        &["--addr", "127.0.0.1:0", "--no-password"],
-    ));
-    let address = address_of(&server);
-    let ask = |method: &str, path: &str, header: &str, body: &[u8]| {
-        ask(&address, method, path, header, body)
-    };
-    assert_eq!(ask("POST", "/?create=true", "", b"").0, 200);
-    assert_eq!(
-        fs::read_dir(pair.server.path("backup/laptop/data"))
-            .unwrap()
-            .count(),
-        256
-    );
-    // Longer than one request to the daemon can carry.
-    let bytes = content(9 * MIB + 5);
-    let id: String = digest(&SHA256, &bytes)
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let path = format!("/data/{id}");
-    let there = format!("backup/laptop/data/{}/{id}", &id[..2]);
-    assert_eq!(ask("POST", &path, "", &bytes[1..]).0, 400);
-    assert_eq!(ask("HEAD", &path, "", b"").0, 404);
-    assert_eq!(files_beneath(&pair.server.path("backup")), 0);
-    assert_eq!(ask("POST", &path, "", &bytes).0, 200);
-    assert!(is_same(&pair.server.read(&there), &bytes));
-    assert_eq!(ask("POST", &path, "", &bytes).0, 403);
-    assert!(is_same(&ask("GET", &path, "", b"").2, &bytes));
-    for (from, to) in [
-        (0, 1),
-        (MIB, 9 * MIB),
-        (4 * MIB - 1, 4 * MIB + 1),
-        (8 * MIB, bytes.len()),
-        (bytes.len() - 1, bytes.len()),
-    ] {
-        let (status, head, part) = ask(
-            "GET",
-            &path,
-            &format!("Range: bytes={from}-{}\r\n", to - 1),
-            b"",
-        );
-        assert_eq!(status, 206, "{head}");
-        assert!(
-            is_same(&part, &bytes[from..to]),
-            "{from}..{to}: {} bytes came\n{head}",
-            part.len()
-        );
-    }
-    let (_, _, list) = ask(
-        "GET",
-        "/data/",
-        "Accept: application/vnd.x.restic.rest.v2\r\n",
-        b"",
-    );
-    assert_eq!(
-        String::from_utf8(list).unwrap(),
-        format!("[{{\"name\":\"{id}\",\"size\":{}}}]", bytes.len())
-    );
-    assert_eq!(ask("DELETE", &path, "", b"").0, 200);
-    assert!(!pair.server.has(&there));
-    assert_eq!(ask("GET", &path, "", b"").0, 404);
-}
-
-fn a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks() {
-    let pair = Pair::serving(&[], "append-only");
-    let id = "0123456789abcdef".repeat(4);
-    plant(&pair.server.path("repo/snapshots"), &id, b"snapshot");
-    fs::create_dir_all(pair.client.path("backup/laptop")).unwrap();
-    std::os::unix::fs::symlink(
-        "../../repo/snapshots",
-        pair.client.path("backup/laptop/locks"),
-    )
-    .unwrap();
-    pair.cp(&["-r", "backup", "127.0.0.1:"]).expect(0);
-    assert!(
-        pair.server.has(format!("backup/laptop/locks/{id}")),
-        "the link is there"
-    );
-    let server = Process::spawn(serve_restic(
-        &pair,
-        &["--addr", "127.0.0.1:0", "--no-password"],
-    ));
-    let address = address_of(&server);
-    assert_eq!(
-        ask(&address, "DELETE", &format!("/locks/{id}"), "", b"").0,
-        403
-    );
-    assert_eq!(
-        pair.server.read(format!("repo/snapshots/{id}")),
-        b"snapshot"
-    );
 }
 
 fn the_end_of_standard_input_is_the_end() {

@@ -53,11 +53,6 @@ impl Block {
         blocks
     }
 
-    /// Returns true if the recorded exit code is not 0.
-    pub(super) fn is_mistake(&self) -> bool {
-        self.code.is_some_and(|code| code != 0)
-    }
-
     /// Returns a copy of the block with the actual output and exit code. Keeps an expected line
     /// with `[..]` if it matches the actual line.
     pub(super) fn ran(&self, printed: Vec<String>, code: Option<i32>) -> Self {

@@ -3,10 +3,7 @@
 use std::{ffi::OsString, fs, net::TcpListener, path::Path};
 
 use nicstripe::trust::PublicKey;
-use nicstripe_testkit::{
-    Daemon, Outcome, Process, Side,
-    pair::{LOOPBACK, Pair},
-};
+use nicstripe_testkit::{Outcome, Process, Side, pair::Pair};
 
 use super::block::Block;
 
@@ -20,10 +17,8 @@ impl World {
     /// Creates both machines, and starts the daemon on `nas`. `trusting` contains the rights of
     /// `laptop` in the peers file of `nas`.
     pub(super) fn new(trusting: &str) -> Self {
-        let (client, server) = (Side::here(), Side::here());
-        client.trust(&server, "nas", "");
-        server.trust(&client, "laptop", trusting);
-        let daemon = Daemon::start(&server, &LOOPBACK);
+        let pair = Pair::serving(&[], trusting);
+        let (client, server) = (&pair.client, &pair.server);
         client.write("notes.txt", b"notes\n");
         client.make_dir("photos");
         client.write("photos/one.jpg", b"one\n");
@@ -44,15 +39,15 @@ impl World {
         };
         // A value that contains another value must come first.
         let placeholders = vec![
-            ("[LAPTOP-KEY]", key(&client)),
-            ("[NAS-KEY]", key(&server)),
-            ("[LAPTOP-FINGERPRINT]", fingerprint(&client)),
-            ("[NAS-FINGERPRINT]", fingerprint(&server)),
+            ("[LAPTOP-KEY]", key(client)),
+            ("[NAS-KEY]", key(server)),
+            ("[LAPTOP-FINGERPRINT]", fingerprint(client)),
+            ("[NAS-FINGERPRINT]", fingerprint(server)),
             ("[LAPTOP-HOME]", text(client.home())),
             ("[NAS-HOME]", text(server.home())),
             ("[LAPTOP]", text(client.files())),
             ("[NAS]", text(server.files())),
-            ("[PORT]", daemon.port.to_string()),
+            ("[PORT]", pair.daemon.port.to_string()),
             ("[FREE]", free.to_string()),
             // Together with the option, because the name alone may be a word of a message.
             (
@@ -63,14 +58,7 @@ impl World {
                 ),
             ),
         ];
-        Self {
-            pair: Pair {
-                client,
-                server,
-                daemon,
-            },
-            placeholders,
-        }
+        Self { pair, placeholders }
     }
 
     pub(super) fn run(&self, block: &Block) -> Block {

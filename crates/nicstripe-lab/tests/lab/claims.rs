@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
+    net::TcpListener,
     os::unix::process::CommandExt,
     process::{Command, Stdio},
     thread,
@@ -13,18 +13,15 @@ use libtest_mimic::Completion;
 use nicstripe_lab::{Access, BitRate, Direction, Host, Lab, LabError, LinkSpec, access};
 use nicstripe_testkit::{
     tests,
-    traffic::{Flow, Pair},
+    traffic::Pair,
     trial::{Test, amount},
 };
 
 pub(crate) const TESTS: &[Test] = tests![
     a_cut_takes_the_carrier_at_both_hosts_and_heal_returns_it,
     a_silent_drop_leaves_the_carrier_and_loses_one_direction,
-    counters_tell_which_cable_carried_the_bytes,
-    link_local_ipv6_works_at_once,
     hosts_have_the_promised_settings,
     links_that_do_not_exist_are_refused,
-    labs_live_side_by_side,
     a_command_runs_in_its_host_with_rights,
     an_unprivileged_command_has_no_capability,
     a_child_dies_with_the_thread_that_spawned_it,
@@ -87,56 +84,6 @@ fn a_silent_drop_leaves_the_carrier_and_loses_one_direction() {
     expect([true, true]);
 }
 
-fn counters_tell_which_cable_carried_the_bytes() {
-    let lab = two_links();
-    let before = lab.counters().unwrap();
-    let flow = Flow::start(&lab, 1, Host::B);
-    await_until("10 MB arrived", || flow.received_bytes() > 10_000_000);
-    let received = flow.received_bytes();
-    drop(flow);
-    let carried: Vec<_> = lab
-        .counters()
-        .unwrap()
-        .iter()
-        .zip(&before)
-        .map(|(now, before)| now.since(before))
-        .collect();
-    assert!(
-        carried[1].b.sent_bytes >= received && carried[1].at(Host::A).received_bytes >= received,
-        "{carried:?}"
-    );
-    // Acknowledgements take less than a frame per received frame. The other cable carries only
-    // neighbour discovery.
-    assert!(carried[1].a.sent_bytes < received / 10, "{carried:?}");
-    assert!(
-        carried[0].a.sent_bytes + carried[0].b.sent_bytes < 10_000,
-        "{carried:?}"
-    );
-}
-
-fn link_local_ipv6_works_at_once() {
-    let lab = two_links();
-    for link in [0, 1] {
-        let [local, remote] = Host::ALL.map(|host| link_local(&lab, host, link));
-        assert_eq!(lab.link_local(Host::A, link).unwrap(), Some(local));
-        let scoped =
-            |host, address| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
-        let listener = lab
-            .on(Host::B, || TcpListener::bind(scoped(Host::B, remote)))
-            .unwrap()
-            .unwrap();
-        let mut target = scoped(Host::A, remote);
-        target.set_port(listener.local_addr().unwrap().port());
-        let stream = lab
-            .on(Host::A, || {
-                TcpStream::connect_timeout(&target.into(), Duration::from_secs(2))
-            })
-            .unwrap()
-            .unwrap();
-        assert_eq!(stream.local_addr().unwrap().ip(), local);
-    }
-}
-
 fn hosts_have_the_promised_settings() {
     let lab = two_links();
     for host in Host::ALL {
@@ -187,13 +134,6 @@ fn links_that_do_not_exist_are_refused() {
         .build()
         .unwrap_err();
     assert_eq!(error.to_string(), "255 links exceed the limit of 254");
-}
-
-fn labs_live_side_by_side() {
-    let labs = [two_links(), two_links()];
-    labs[0].cut(0).unwrap();
-    assert_eq!(carriers(&labs[1]), [[true, true]; 2]);
-    Pair::new(&labs[1], 0);
 }
 
 fn a_command_runs_in_its_host_with_rights() {
@@ -332,22 +272,6 @@ pub(crate) fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
 
 pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
     lab.on(host, || fs::read_to_string(path)).unwrap().unwrap()
-}
-
-/// Returns a host's link-local address from `/proc/net/if_inet6`. A line has 32 digits of address,
-/// then index, prefix length, scope, flags and name.
-fn link_local(lab: &Lab, host: Host, link: usize) -> Ipv6Addr {
-    let name = lab.interface(link);
-    let table = fs_in(lab, host, "/proc/thread-self/net/if_inet6");
-    let line = table
-        .lines()
-        .find(|line| line.starts_with("fe80") && line.ends_with(&name));
-    let digits = line
-        .unwrap_or_else(|| panic!("{host} has no link-local address on {name}:\n{table}"))
-        .split(' ')
-        .next()
-        .unwrap();
-    Ipv6Addr::from(u128::from_str_radix(digits, 16).unwrap())
 }
 
 fn effective_capabilities(status: &str) -> u64 {

@@ -16,7 +16,6 @@ use nicstripe_testkit::{
 
 pub(crate) const TESTS: &[Test] = tests![
     a_cable_loses_a_share_of_one_direction,
-    tcp_gets_over_a_loss,
     what_is_corrupted_is_taken_by_tcp_and_counted,
     a_firewall_drops_what_goes_to_its_port,
     a_share_that_is_none_is_refused,
@@ -45,15 +44,6 @@ fn a_cable_loses_a_share_of_one_direction() {
     assert_eq!(
         [Host::A, Host::B].map(|from| arrived(&pairs[1], from)),
         [DATAGRAMS; 2]
-    );
-}
-
-fn tcp_gets_over_a_loss() {
-    let lab = two_links();
-    lab.lose(0, Direction::Both, 0.01).unwrap();
-    assert_eq!(
-        carry(&lab, 0, Host::A, BYTES, PATTERN),
-        vec![PATTERN; BYTES]
     );
 }
 

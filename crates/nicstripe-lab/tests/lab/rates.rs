@@ -11,7 +11,6 @@ use nicstripe_testkit::{
 
 pub(crate) const TESTS: &[Test] = tests![
     a_gigabit_link_carries_its_theory_in_both_directions,
-    a_100_mbit_link_carries_its_theory_in_both_directions,
     a_jumbo_link_carries_its_theory,
     two_links_carry_their_sum,
     a_new_rate_holds_for_a_stream_that_runs,
@@ -20,10 +19,6 @@ pub(crate) const TESTS: &[Test] = tests![
 
 fn a_gigabit_link_carries_its_theory_in_both_directions() {
     carries_its_theory(LinkSpec::gigabit(), &Host::ALL);
-}
-
-fn a_100_mbit_link_carries_its_theory_in_both_directions() {
-    carries_its_theory(LinkSpec::mbit(100), &Host::ALL);
 }
 
 fn a_jumbo_link_carries_its_theory() {

@@ -36,6 +36,14 @@ impl Outcome {
         self
     }
 
+    /// Panics unless standard error contains all `parts`.
+    #[track_caller]
+    pub fn says(&self, parts: &[&str]) {
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?}: {self}");
+        }
+    }
+
     /// Returns the text after `label` in the only line of standard error that begins with it.
     /// Panics unless it contains all `parts`.
     #[track_caller]

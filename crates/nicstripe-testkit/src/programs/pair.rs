@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::{
     outcome::Outcome,
     process::Process,
@@ -24,10 +26,17 @@ impl Pair {
     /// Like `new`, with additional options of `serve`. `trusting` is the client's rights in the
     /// server's peers file.
     pub fn serving(options: &[&str], trusting: &str) -> Self {
+        Self::with(trusting, |server| {
+            Daemon::start(server, &[&LOOPBACK, options].concat())
+        })
+    }
+
+    /// Like `serving`, with a daemon that `start` starts at the server.
+    pub fn with(trusting: &str, start: impl FnOnce(&Side) -> Daemon) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "nas", "");
         server.trust(&client, "laptop", trusting);
-        let daemon = Daemon::start(&server, &[&LOOPBACK, options].concat());
+        let daemon = start(&server);
         Self {
             client,
             server,
@@ -77,18 +86,17 @@ impl Pair {
 
     /// Kills the daemon and restarts it on the same port.
     pub fn restart_daemon(self) -> Self {
-        let Self {
-            client,
-            server,
-            daemon: Daemon { process, port },
-        } = self;
-        process.kill();
-        let daemon = Daemon::start_on(&server, port, &LOOPBACK);
-        Self {
-            client,
-            server,
-            daemon,
-        }
+        self.restart_daemon_after(Signal::KILL, || ())
+    }
+
+    /// Ends the daemon with a signal, calls `meanwhile`, and restarts the daemon on the same port.
+    pub fn restart_daemon_after(mut self, signal: Signal, meanwhile: impl FnOnce()) -> Self {
+        let Daemon { process, port } = self.daemon;
+        process.signal(signal);
+        process.finish();
+        meanwhile();
+        self.daemon = Daemon::start_on(&self.server, port, &LOOPBACK);
+        self
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{self, Read, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    io::{Read, Write},
+    process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
@@ -45,25 +45,7 @@ impl Process {
         process
     }
 
-    /// Starts a process, and reads its standard output with a pause after every `every` bytes.
-    pub fn spawn_read_with_pauses(mut command: Command, every: usize, pause: Duration) -> Self {
-        command.stdin(Stdio::null());
-        Self::start_read_by(command, |stdout| Pausing {
-            from: stdout,
-            every,
-            left: every,
-            pause,
-        })
-    }
-
-    fn start(command: Command) -> Self {
-        Self::start_read_by(command, |stdout| stdout)
-    }
-
-    fn start_read_by<R: Read + Send + 'static>(
-        mut command: Command,
-        reader: impl FnOnce(ChildStdout) -> R,
-    ) -> Self {
+    fn start(mut command: Command) -> Self {
         take_ignored_signals();
         let text = format!("{command:?}");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -71,7 +53,7 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{text}: {error}"));
         let output = Arc::new(Output::default());
-        output.follow(reader(child.stdout.take().unwrap()), |captured| {
+        output.follow(child.stdout.take().unwrap(), |captured| {
             &mut captured.stdout
         });
         output.follow(child.stderr.take().unwrap(), |captured| {
@@ -226,28 +208,6 @@ impl Drop for Process {
         // Both calls fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Reader of standard output that pauses after every `every` bytes.
-#[allow(dead_code, reason = "the tests with cables alone use it")]
-struct Pausing {
-    from: ChildStdout,
-    every: usize,
-    left: usize,
-    pause: Duration,
-}
-
-impl Read for Pausing {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 {
-            thread::sleep(self.pause);
-            self.left = self.every;
-        }
-        let most = buffer.len().min(self.left);
-        let read = self.from.read(&mut buffer[..most])?;
-        self.left -= read;
-        Ok(read)
     }
 }
 

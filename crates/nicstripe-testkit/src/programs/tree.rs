@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs::{self, File, Metadata, Permissions},
+    io,
     os::unix::{
         ffi::OsStrExt,
         fs::{MetadataExt, PermissionsExt, symlink},
@@ -22,6 +23,7 @@ use rustix::{
 /// Metadata compared in addition to names, types, contents, link targets and times.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Aspects {
+    pub owners: bool,
     pub modes: bool,
     pub xattrs: bool,
     pub hard_links: bool,
@@ -30,12 +32,14 @@ pub struct Aspects {
 
 impl Aspects {
     pub const ALL: Self = Self {
+        owners: true,
         modes: true,
         xattrs: true,
         hard_links: true,
         holes: true,
     };
     pub const NONE: Self = Self {
+        owners: false,
         modes: false,
         xattrs: false,
         hard_links: false,
@@ -51,6 +55,7 @@ pub struct Tree(BTreeMap<PathBuf, Thing>);
 struct Thing {
     kind: Kind,
     mtime: (i64, i64),
+    owner: Option<(u32, u32)>,
     mode: Option<u32>,
     xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// First path of the same hard-linked file; `None` if the file has only one path.
@@ -144,6 +149,7 @@ impl Thing {
         };
         Self {
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            owner: aspects.owners.then(|| (metadata.uid(), metadata.gid())),
             mode: (aspects.modes && kind != Kind::Other && !metadata.is_symlink())
                 .then_some(metadata.mode() & 0o7777),
             xattrs: (aspects.xattrs && !metadata.is_symlink()).then(|| xattrs(path)),
@@ -175,6 +181,24 @@ pub fn finished_files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Returns the paths of all entries below a folder, without those that vanish meanwhile. Follows no
+/// symbolic link.
+pub fn walk(folder: &Path) -> Vec<PathBuf> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        entries => entries.unwrap_or_else(|error| panic!("{}: {error}", folder.display())),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(walk(&path));
+        }
+        found.push(path);
+    }
+    found
+}
+
 /// Panics with the first differences unless two trees are equal.
 #[track_caller]
 pub fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
@@ -184,45 +208,48 @@ pub fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
 /// Like [`assert_same_tree`], with `context` in the panic message.
 #[track_caller]
 pub fn assert_same_tree_after(context: &str, one: &Path, other: &Path, aspects: Aspects) {
+    let found = differences(one, other, aspects);
+    assert!(
+        found.is_empty(),
+        "{context}\n{} and {} differ:\n{}",
+        one.display(),
+        other.display(),
+        found.join("\n")
+    );
+}
+
+/// Returns the first differences of two trees.
+pub fn differences(one: &Path, other: &Path, aspects: Aspects) -> Vec<String> {
     let (left, right) = (Tree::read(one, aspects), Tree::read(other, aspects));
     let paths: BTreeSet<_> = left.0.keys().chain(right.0.keys()).collect();
     let differing = paths
         .into_iter()
-        .filter(|path| left.0.get(*path) != right.0.get(*path));
-    let lines: Vec<String> = differing
+        .map(|path| (path, left.0.get(path), right.0.get(path)));
+    let differing = differing.filter(|(_, left, right)| left != right);
+    differing
         .take(10)
-        .map(|path| {
-            format!(
-                "{path:?}:\n  {:?}\n  {:?}",
-                left.0.get(path),
-                right.0.get(path)
-            )
-        })
-        .collect();
-    assert!(
-        lines.is_empty(),
-        "{context}\n{} and {} differ:\n{}",
-        one.display(),
-        other.display(),
-        lines.join("\n")
-    );
+        .map(|(path, left, right)| format!("{path:?}:\n  {left:?}\n  {right:?}"))
+        .collect()
 }
 
 /// Reads the extended attributes in the `user.` and `system.` namespaces.
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut names = vec![0; 4096];
+    let mut names = vec![0; ATTRIBUTES];
     let len = llistxattr(path, &mut names).unwrap_or(0);
     let names = names[..len]
         .split(|byte| *byte == 0)
         .filter(|name| name.starts_with(b"user.") || name.starts_with(b"system."));
     let value = |name: &[u8]| {
-        let mut value = vec![0; 4096];
+        let mut value = vec![0; ATTRIBUTES];
         let len = lgetxattr(path, OsStr::from_bytes(name), &mut value).unwrap_or(0);
         value.truncate(len);
         value
     };
     names.map(|name| (name.to_vec(), value(name))).collect()
 }
+
+/// Limit of Linux for a list of attribute names and for a value, in bytes (`XATTR_LIST_MAX`).
+const ATTRIBUTES: usize = 64 << 10;
 
 /// Returns the data extents of a file, without holes (SEEK_DATA).
 pub fn data_of(path: &Path) -> Vec<(u64, u64)> {

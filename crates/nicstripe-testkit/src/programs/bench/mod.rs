@@ -57,7 +57,7 @@ pub use self::{
     spread::Spread,
     stage::{Measured, Stage},
     table::Table,
-    tree::{Contents, Shape, differences},
+    tree::{Contents, Shape},
 };
 
 /// Runs a bench: gains the rights for a lab, parses the command line, and converts an error to an

@@ -9,7 +9,7 @@ use std::{
 use super::field::Field;
 use crate::{
     Side, content, is_same,
-    tree::{Aspects, age, assert_same_tree_after, plant},
+    tree::{Aspects, age, assert_same_tree_after, plant, walk},
 };
 
 /// Kind of copy to interrupt, such as those in [`CASES`].
@@ -281,19 +281,6 @@ const IN_PLACE: &str = "--inplace";
 
 fn is_hidden(name: &str) -> bool {
     name.contains(".nicstripe-")
-}
-
-/// Returns the paths of all files and directories in a directory tree.
-fn walk(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && !path.is_symlink() {
-            found.extend(walk(&path));
-        }
-        found.push(path);
-    }
-    found
 }
 
 fn clear(folder: &Path) {

@@ -18,7 +18,7 @@ use super::{
     disk::Position,
     history::{History, Thing, Verdict},
 };
-use crate::bench::Result;
+use crate::{bench::Result, tree::walk};
 
 /// Violations found after one or more power cuts.
 #[derive(Clone, Debug, Default)]
@@ -76,17 +76,18 @@ impl Findings {
                 path.display()
             ));
         }
-        let mut names = Vec::new();
-        list(folder, Path::new(""), &mut names)?;
-        for name in names {
-            match Kind::of(&name) {
-                Kind::Plain if !expected.contains_key(name.as_path()) => {
+        for path in walk(folder) {
+            let name = path.strip_prefix(folder)?;
+            match Kind::of(name) {
+                // Created by ext4.
+                _ if name.starts_with("lost+found") => {}
+                Kind::Plain if !expected.contains_key(name) => {
                     findings.wrong += 1;
                     findings
                         .notes
                         .push(format!("{} was never copied", name.display()));
                 }
-                Kind::Journal => findings.check_journal(&folder.join(name))?,
+                Kind::Journal => findings.check_journal(&path)?,
                 Kind::Plain | Kind::Part => {}
             }
         }
@@ -172,21 +173,4 @@ impl Kind {
             _ => Self::Plain,
         }
     }
-}
-
-/// Lists all paths below a folder, relative to the folder, except `lost+found`.
-fn list(folder: &Path, beneath: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder.join(beneath))? {
-        let entry = entry?;
-        let name = beneath.join(entry.file_name());
-        // Created by ext4.
-        if name == Path::new("lost+found") {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            list(folder, &name, names)?;
-        }
-        names.push(name);
-    }
-    Ok(())
 }

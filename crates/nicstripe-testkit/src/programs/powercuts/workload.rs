@@ -16,7 +16,10 @@ use super::{
     history::{Copy, Thing},
     room::{Daemons, Room},
 };
-use crate::bench::{Process, Result, Way};
+use crate::{
+    bench::{Process, Result, Way},
+    tree::walk,
+};
 
 /// Condition that ends a recording.
 #[derive(Clone, Copy, Debug)]
@@ -342,7 +345,11 @@ impl Worker<'_> {
         );
         replicate(&from, &to)?;
         let mut gone = Vec::new();
-        for path in files_beneath(&to)? {
+        let is_small = |path: &PathBuf| {
+            let metadata = path.symlink_metadata();
+            metadata.is_ok_and(|metadata| metadata.is_file() && metadata.size() < 1 << 20)
+        };
+        for path in walk(&to).into_iter().filter(is_small) {
             match self.rng.below(6) {
                 0 => {
                     let len = self.rng.below(60 << 10);
@@ -475,21 +482,6 @@ fn replicate(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(File::open(to)?.set_modified(from.metadata()?.modified()?)?)
-}
-
-fn files_beneath(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        match entry.file_type()? {
-            kind if kind.is_dir() => files.extend(files_beneath(&entry.path())?),
-            kind if kind.is_file() && entry.metadata()?.size() < 1 << 20 => {
-                files.push(entry.path());
-            }
-            _ => {}
-        }
-    }
-    Ok(files)
 }
 
 /// Maximum number of concurrent workers. On most file systems, a sync writes the whole journal. A
