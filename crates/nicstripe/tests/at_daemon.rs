@@ -7,41 +7,19 @@ use std::{
     time::Duration,
 };
 
-use nicstripe::{
-    Client, CopyOptions, Entries, Error, FailCode, Kind, Name, RenameOptions,
-    storage::MemoryStorage,
-};
+use nicstripe::{Client, Entries, FailCode, Kind, Name, RenameOptions};
 
-use crate::harness::{Served, content, leftovers, name, within};
-
-fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
-    result.err().and_then(|error| error.fail_code())
-}
-
-async fn in_memory() -> Served {
-    let root = tempfile::tempdir().unwrap();
-    Served::start_built(root, |builder| builder.storage(MemoryStorage::new())).await
-}
+use crate::harness::{PARENTS, Served, code, content, in_memory, leftovers, name, ok, within};
 
 async fn write(client: &Client, to: &str, bytes: &[u8]) {
-    let options = CopyOptions {
-        parents: true,
-        ..CopyOptions::default()
-    };
-    within(client.write(&name(to), bytes, options))
-        .await
-        .unwrap();
+    ok(client.write(&name(to), bytes, PARENTS)).await;
 }
 
 /// Returns the keys of what is left of a listing: names, with a slash behind those of directories.
 async fn keys(mut entries: Entries) -> Vec<String> {
     let mut keys = Vec::new();
     while let Some(entry) = within(entries.next()).await.unwrap() {
-        let slash = if entry.stat.kind == Kind::Dir {
-            "/"
-        } else {
-            ""
-        };
+        let slash = ["", "/"][usize::from(entry.stat.kind == Kind::Dir)];
         keys.push(format!("{}{slash}", entry.name));
     }
     keys
@@ -50,7 +28,7 @@ async fn keys(mut entries: Entries) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_the_same_bytes_under_another_name() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         for len in [0, 1, 262_145, 20_000_000] {
             let (from, to) = (name(&format!("{len}")), name(&format!("copies/{len}")));
             write(&client, &from.to_string(), &content(len)).await;
@@ -76,9 +54,7 @@ async fn a_copy_is_the_same_bytes_under_another_name() {
         };
         let stale = within(client.copy(&name("0"), &name("x"), only(tag))).await;
         assert_eq!(code(stale), Some(FailCode::Precondition));
-        within(client.copy(&name("1"), &name("x"), only(tag)))
-            .await
-            .unwrap();
+        ok(client.copy(&name("1"), &name("x"), only(tag))).await;
 
         let copy = |from: &str, to: &str| {
             let (from, to) = (name(from), name(to));
@@ -97,16 +73,14 @@ async fn a_copy_is_the_same_bytes_under_another_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_has_the_mode_of_the_file_and_leaves_nothing_when_it_fails() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     fs::write(served.path("tool"), content(300_000)).unwrap();
     fs::set_permissions(served.path("tool"), fs::Permissions::from_mode(0o700)).unwrap();
     symlink("tool", served.path("link")).unwrap();
     let options = RenameOptions::default();
     for from in ["tool", "link"] {
         let to = name(&format!("{from}.copy"));
-        within(client.copy(&name(from), &to, options))
-            .await
-            .unwrap();
+        ok(client.copy(&name(from), &to, options)).await;
         let copied = fs::symlink_metadata(served.path(&to.to_string())).unwrap();
         assert!(copied.is_file(), "{from}");
         assert_eq!(copied.permissions().mode() & 0o777, 0o700);
@@ -121,7 +95,7 @@ async fn a_copy_has_the_mode_of_the_file_and_leaves_nothing_when_it_fails() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_was_given_up_holds_nothing() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     // Sparse at the source; a copy writes all of it.
     let file = fs::File::create(served.path("large")).unwrap();
     file.set_len(1 << 30).unwrap();
@@ -135,20 +109,14 @@ async fn a_copy_that_was_given_up_holds_nothing() {
         within(client.remove(&to)).await.unwrap();
     }
     write(&client, "small", b"x").await;
-    assert_eq!(
-        within(client.copy(&small, &to, options))
-            .await
-            .unwrap()
-            .size,
-        1
-    );
+    assert_eq!(ok(client.copy(&small, &to, options)).await.size, 1);
     assert_eq!(within(client.read(&to, None)).await.unwrap(), b"x");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_copies_at_once_are_all_made() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     write(&client, "a", &content(3_000_000)).await;
     let copies: Vec<_> = (0..64)
         .map(|number| {
@@ -168,7 +136,7 @@ async fn sixty_four_copies_at_once_are_all_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_walk_names_each_file_once_in_the_order_of_keys() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let files = [
             "a-b", "a/b", "a/b-c", "a/b0/c", "a.txt", "a0", "b/c/d/e", "ä/x", "z",
         ];
@@ -219,7 +187,7 @@ async fn a_walk_names_each_file_once_in_the_order_of_keys() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_walk_of_many_pages_goes_on_where_it_was_whoever_else_walks() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let mut expected = BTreeSet::new();
     for dir in 0..50 {
         let folder = format!("{dir}-{}", "x".repeat(dir * 3));
@@ -257,7 +225,7 @@ async fn a_walk_of_many_pages_goes_on_where_it_was_whoever_else_walks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_are_removed_and_those_that_stay_are_named() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let mut names: Vec<Name> = (0..300)
             .map(|number| name(&format!("d/{number}")))
             .collect();
@@ -289,7 +257,7 @@ async fn rights_hold_for_what_stays_at_the_daemon() {
     fs::write(outside.path().join("secret"), "s").unwrap();
     symlink(outside.path(), root.path().join("out")).unwrap();
     let served = Served::start_built(root, |builder| builder.append_only(true)).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let copy = |from: &str, to: &str, options| {
         let (client, from, to) = (client.clone(), name(from), name(to));
         async move { code(within(client.copy(&from, &to, options)).await) }
@@ -302,9 +270,7 @@ async fn rights_hold_for_what_stays_at_the_daemon() {
     );
     assert!(copy("out/secret", "d", adding).await.is_some());
     assert!(copy("a", "out/d", adding).await.is_some());
-    let left = within(client.remove_many(&[name("a"), name("b")]))
-        .await
-        .unwrap();
+    let left = ok(client.remove_many(&[name("a"), name("b")])).await;
     let codes: Vec<_> = left.iter().map(|one| one.error.fail_code()).collect();
     assert_eq!(codes, [Some(FailCode::NotPermitted); 2]);
     assert_eq!(keys(client.walk(None)).await, ["a", "b", "c", "out"]);
@@ -315,7 +281,7 @@ async fn rights_hold_for_what_stays_at_the_daemon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_what_shall_be_files_only_files_are_removed() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(1)).await.unwrap();
+        let client = served.client(1).await;
         write(&client, "file", b"x").await;
         within(client.make_dir(&name("dir"))).await.unwrap();
         let names = [name("dir"), name("file")];
@@ -359,7 +325,7 @@ async fn parts(client: &Client, lengths: &[usize]) -> (Vec<Name>, Vec<u8>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_several_processes_wrote_become_one() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let lengths = [0, 3_000_000, 1, 0, 262_144, 700_001];
         let (names, whole) = parts(&client, &lengths).await;
         let (to, options) = (name("made/of/parts"), RenameOptions::default());
@@ -368,20 +334,12 @@ async fn files_that_several_processes_wrote_become_one() {
             ..options
         };
         // Of another process than the one that wrote the parts.
-        let other = within(served.connect(1)).await.unwrap();
-        let made = within(other.concat(&names, &to, with_parents))
-            .await
-            .unwrap();
+        let other = served.client(1).await;
+        let made = ok(other.concat(&names, &to, with_parents)).await;
         assert_eq!(made.size, whole.len() as u64);
         assert_eq!(made, within(client.stat(&to)).await.unwrap());
         assert_eq!(within(client.read(&to, None)).await.unwrap(), whole);
-        assert_eq!(
-            within(client.list(Some(&name("parts"))))
-                .await
-                .unwrap()
-                .len(),
-            6
-        );
+        assert_eq!(ok(client.list(Some(&name("parts")))).await.len(), 6);
 
         let again = |options| client.concat(&names[1..2], &to, options);
         assert_eq!(code(within(again(options)).await), Some(FailCode::Exists));
@@ -408,16 +366,14 @@ async fn files_that_several_processes_wrote_become_one() {
                 .is_not_found()
         );
         // What was begun twice and given up holds nothing.
-        within(client.concat(&names, &name("x"), options))
-            .await
-            .unwrap();
+        ok(client.concat(&names, &name("x"), options)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_files_of_one_name_that_are_made_at_once_are_not_mixed() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let mut parts = Vec::new();
     for content in ["a", "b"] {
         let part = name(&format!("part-{content}"));
@@ -446,7 +402,7 @@ async fn two_files_of_one_name_that_are_made_at_once_are_not_mixed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_parts_that_was_given_up_leaves_nothing() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let (names, _) = parts(&client, &[9_000_000; 8]).await;
     for polls in 1..40 {
         let options = RenameOptions::default();
@@ -460,9 +416,7 @@ async fn a_file_of_parts_that_was_given_up_leaves_nothing() {
         }
         drop(call);
         let replacing = RenameOptions::replacing();
-        within(client.concat(&names[..1], &to, replacing))
-            .await
-            .unwrap();
+        ok(client.concat(&names[..1], &to, replacing)).await;
         within(client.remove(&to)).await.unwrap();
     }
     drop(client);

@@ -6,7 +6,7 @@ use nicstripe::{
 };
 use tokio::io::AsyncWriteExt;
 
-use crate::harness::{Served, name, within};
+use crate::harness::{PLAIN, Served, name, ok, within};
 
 fn html() -> ObjectAttributes {
     let mut attributes = ObjectAttributes::new();
@@ -27,16 +27,13 @@ async fn an_object_has_the_attributes_that_it_was_written_with() {
     let root = tempfile::tempdir().unwrap();
     let memory = Served::start_built(root, |builder| builder.storage(MemoryStorage::new())).await;
     for served in [Served::start().await, memory] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let (a, b, c) = (name("a"), name("b"), name("c"));
-        let options = CopyOptions::default();
-        within(client.write_with(&a, "<p>", options, &html()))
-            .await
-            .unwrap();
-        let mut writer = client.create_with(&b, options, &html());
+        ok(client.write_with(&a, "<p>", PLAIN, &html())).await;
+        let mut writer = client.create_with(&b, PLAIN, &html());
         within(writer.write_all(b"<p>")).await.unwrap();
         within(writer.finish()).await.unwrap();
-        within(client.write(&c, "plain", options)).await.unwrap();
+        within(client.write(&c, "plain", PLAIN)).await.unwrap();
         assert_eq!(attributes(&client, &a).await, html());
         assert_eq!(attributes(&client, &b).await, html());
         assert_eq!(attributes(&client, &c).await, ObjectAttributes::new());
@@ -52,13 +49,11 @@ async fn an_object_has_the_attributes_that_it_was_written_with() {
         let renaming = RenameOptions::replacing();
         within(client.copy(&a, &c, renaming)).await.unwrap();
         assert_eq!(attributes(&client, &c).await, html());
-        within(client.rename(&b, &name("d"), renaming))
-            .await
-            .unwrap();
+        ok(client.rename(&b, &name("d"), renaming)).await;
         assert_eq!(attributes(&client, &name("d")).await, html());
         let replacing = CopyOptions {
             replace: true,
-            ..options
+            ..PLAIN
         };
         within(client.write(&a, "plain", replacing)).await.unwrap();
         assert_eq!(attributes(&client, &a).await, ObjectAttributes::new());
@@ -68,12 +63,9 @@ async fn an_object_has_the_attributes_that_it_was_written_with() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_takes_attributes_along_and_what_is_no_attribute_is_none() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let a = name("a");
-    let options = CopyOptions::default();
-    within(client.write_with(&a, "<p>", options, &html()))
-        .await
-        .unwrap();
+    ok(client.write_with(&a, "<p>", PLAIN, &html())).await;
     let there = tempfile::tempdir().unwrap();
     let xattrs = TreeOptions {
         recursive: true,

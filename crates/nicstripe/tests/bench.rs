@@ -1,7 +1,7 @@
 //! Tests of benchmarks between a client and a daemon in one process, with loopback addresses as
 //! links.
 
-mod disks;
+pub(crate) mod disks;
 mod loads;
 mod queue;
 mod sweeps;
@@ -22,5 +22,13 @@ pub(crate) fn quick(phases: &[Phase]) -> BenchPlan {
         settle: false,
         pings: 20,
         ..BenchPlan::default()
+    }
+}
+
+/// Like [`quick`], with more repeats than a test waits for.
+pub(crate) fn long(phases: &[Phase]) -> BenchPlan {
+    BenchPlan {
+        repeats: 12..=12,
+        ..quick(phases)
     }
 }

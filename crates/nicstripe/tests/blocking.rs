@@ -3,17 +3,14 @@
 use std::{
     io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
-use crate::harness::{Served, content, digest, name};
+use crate::harness::{PLAIN, Served, content, digest, name, source_of};
 use nicstripe::{
-    BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Error, Event, FailCode,
-    ObjectAttributes, RenameOptions, TreeOptions, TreeSource,
+    BenchPlan, BitRate, CancellationToken, Client, Error, Event, FailCode, ObjectAttributes,
+    RenameOptions, TreeOptions, TreeSource,
     blocking::{self, NoEvent},
 };
 use tokio::runtime::Runtime;
@@ -39,15 +36,8 @@ impl Serving {
     }
 
     fn connect(&self, bandwidth: Option<BitRate>) -> blocking::Client {
-        let served = self.served();
-        let links = (1..=2)
-            .map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap())
-            .collect();
-        let builder = Client::builder()
-            .identity(served.client.clone())
-            .peers(served.trusted.clone())
-            .port(served.port);
-        blocking::Client::connect(builder.links(links).bandwidth(bandwidth), "127.0.0.1").unwrap()
+        let builder = self.served().builder(2).bandwidth(bandwidth);
+        blocking::Client::connect(builder, "127.0.0.1").unwrap()
     }
 }
 
@@ -58,75 +48,50 @@ impl Drop for Serving {
     }
 }
 
-fn file(dir: &Path, bytes: &[u8]) -> std::path::PathBuf {
-    let path = dir.join("source");
-    std::fs::write(&path, bytes).unwrap();
-    path
-}
-
 #[test]
 fn threads_without_async_code_put_and_get_files_trees_and_pipes() {
     let serving = Serving::start();
     let client = serving.connect(None);
-    let here = tempfile::tempdir().unwrap();
     let bytes = content(3 << 20);
-    let source = file(here.path(), &bytes);
+    let (here, source) = source_of(&bytes);
 
     let report = client
-        .put(&source, Some(name("target")), CopyOptions::default())
+        .put(&source, Some(name("target")), PLAIN)
         .finish()
         .unwrap();
     assert_eq!(
         (report.digest, report.links.len(), report.routes_installed),
         (Some(digest(&bytes)), 2, 0)
     );
-    client
-        .get(
-            name("target"),
-            here.path().join("back"),
-            CopyOptions::default(),
-        )
-        .finish()
-        .unwrap();
-    assert!(std::fs::read(here.path().join("back")).unwrap() == bytes);
+    let back = here.path().join("back");
+    client.get(name("target"), &back, PLAIN).finish().unwrap();
+    assert!(std::fs::read(&back).unwrap() == bytes);
+    std::fs::remove_file(back).unwrap();
 
+    let reader = std::io::Cursor::new(bytes.clone());
     client
-        .put_pipe(
-            std::io::Cursor::new(bytes.clone()),
-            name("pipe"),
-            CopyOptions::default(),
-        )
+        .put_pipe(reader, name("pipe"), PLAIN)
         .finish()
         .unwrap();
     let out = tempfile::NamedTempFile::new().unwrap();
+    let writer = out.reopen().unwrap();
     client
-        .get_pipe(name("pipe"), out.reopen().unwrap(), CopyOptions::default())
+        .get_pipe(name("pipe"), writer, PLAIN)
         .finish()
         .unwrap();
     assert!(std::fs::read(out.path()).unwrap() == bytes);
 
     let options = TreeOptions {
         recursive: true,
+        as_name: true,
         ..TreeOptions::default()
     };
-    client
-        .put_tree(
-            vec![here.path().to_owned()],
-            Some(name("tree")),
-            TreeOptions {
-                as_name: true,
-                ..options.clone()
-            },
-        )
-        .finish()
-        .unwrap();
+    let put = client.put_tree([here.path()], Some(name("tree")), options.clone());
+    put.finish().unwrap();
     let there = tempfile::tempdir().unwrap();
+    let sources = [TreeSource::content_of(Some(name("tree")))];
     client
-        .get_tree(
-            vec![TreeSource::content_of(Some(name("tree")))],
-            there.path(),
-            options,
-        )
+        .get_tree(sources, there.path(), options)
         .finish()
         .unwrap();
     assert!(std::fs::read(there.path().join("source")).unwrap() == bytes);
@@ -137,39 +102,11 @@ fn threads_without_async_code_put_and_get_files_trees_and_pipes() {
 }
 
 #[test]
-fn many_threads_share_one_client() {
-    let serving = Serving::start();
-    let client = Arc::new(serving.connect(None));
-    let here = tempfile::tempdir().unwrap();
-    let bytes = content(600_000);
-    let source = file(here.path(), &bytes);
-    std::thread::scope(|threads| {
-        for number in 0..16 {
-            let (client, source) = (client.clone(), &source);
-            threads.spawn(move || {
-                client
-                    .put(
-                        source,
-                        Some(name(&format!("file-{number}"))),
-                        CopyOptions::default(),
-                    )
-                    .finish()
-                    .unwrap();
-            });
-        }
-    });
-    for number in 0..16 {
-        assert!(std::fs::read(serving.served().path(&format!("file-{number}"))).unwrap() == bytes);
-    }
-}
-
-#[test]
 fn events_come_until_the_end_and_a_cancelled_transfer_goes_on_later() {
     let serving = Serving::start();
-    let here = tempfile::tempdir().unwrap();
-    let source = file(here.path(), &content(64 << 20));
+    let (_here, source) = source_of(content(64 << 20));
     let client = serving.connect(Some(BitRate(400_000_000)));
-    let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    let mut transfer = client.put(&source, Some(name("target")), PLAIN);
     let stop = transfer.cancel_token();
     loop {
         match transfer.next_event_within(Duration::from_secs(60)) {
@@ -182,7 +119,7 @@ fn events_come_until_the_end_and_a_cancelled_transfer_goes_on_later() {
         transfer.finish(),
         Err(Error::Cancelled { resumable: true })
     ));
-    let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    let mut transfer = client.put(&source, Some(name("target")), PLAIN);
     while transfer.next_event().is_some() {}
     assert!(transfer.finish().unwrap().resumed_bytes > 0);
 }
@@ -192,7 +129,7 @@ fn an_event_that_does_not_come_is_waited_for_no_longer_than_was_said() {
     let serving = Serving::start();
     let client = serving.connect(None);
     let (reader, _writer) = std::io::pipe().unwrap();
-    let mut transfer = client.put_pipe(reader, name("target"), CopyOptions::default());
+    let mut transfer = client.put_pipe(reader, name("target"), PLAIN);
     // Progress events come at most ten times a second.
     while !matches!(
         transfer.next_event_within(Duration::from_millis(1)),
@@ -206,11 +143,7 @@ fn errors_are_those_of_the_async_client() {
     let serving = Serving::start();
     let client = serving.connect(None);
     let error = client
-        .get(
-            name("missing"),
-            Path::new("/nonexistent/x"),
-            CopyOptions::default(),
-        )
+        .get(name("missing"), Path::new("/nonexistent/x"), PLAIN)
         .finish()
         .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
@@ -221,10 +154,9 @@ fn errors_are_those_of_the_async_client() {
 #[test]
 fn a_client_may_be_dropped_in_async_code_and_in_the_middle_of_a_transfer() {
     let serving = Serving::start();
-    let here = tempfile::tempdir().unwrap();
-    let source = file(here.path(), &content(64 << 20));
+    let (_here, source) = source_of(content(64 << 20));
     let client = serving.connect(Some(BitRate(100_000_000)));
-    let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    let transfer = client.put(&source, Some(name("target")), PLAIN);
     serving.runtime.block_on(async move {
         drop(client);
         drop(transfer);
@@ -237,7 +169,7 @@ fn files_are_written_read_and_listed_piece_by_piece() {
     let serving = Serving::start();
     let client = serving.connect(None);
     let (file, bytes) = (name("file"), content(3_000_001));
-    let mut writer = client.create(&file, CopyOptions::default());
+    let mut writer = client.create(&file, PLAIN);
     for part in bytes.chunks(70_001) {
         writer.write_all(part).unwrap();
     }
@@ -295,7 +227,7 @@ fn a_call_ends_after_its_time_or_when_it_is_interrupted() {
         matches!(late, Error::TimedOut { .. }) && late.is_retryable(),
         "{late:?}"
     );
-    let mut writer = hurried.create(&name("file"), CopyOptions::default());
+    let mut writer = hurried.create(&name("file"), PLAIN);
     let late = loop {
         if let Err(error) = writer.write(&[0; 1 << 20]) {
             break error;
@@ -341,11 +273,8 @@ fn objects_have_attributes_hashes_and_parts_here_too() {
     let (one, two, whole) = (name("one"), name("two"), name("whole"));
     let mut attributes = ObjectAttributes::new();
     attributes.set("content-type", "text/html").unwrap();
-    let options = CopyOptions::default();
-    client
-        .write_with(&one, "<p>", options, &attributes)
-        .unwrap();
-    let mut writer = client.create_with(&two, options, &attributes);
+    client.write_with(&one, "<p>", PLAIN, &attributes).unwrap();
+    let mut writer = client.create_with(&two, PLAIN, &attributes);
     writer.write_all(b"hello").unwrap();
     writer.finish().unwrap();
     assert_eq!(client.head(&two).unwrap().attributes, attributes);

@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Served, content, digest, leftovers, name, within};
-use nicstripe::{Client, CopyOptions};
+use harness::{REPLACE, Served, content, digest, finished, leftovers, name};
+use nicstripe::Client;
 use nicstripe_testkit::trial::amount;
 use tempfile::TempDir;
 
@@ -119,7 +119,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
     let count = std::env::var("NICSTRIPE_CANCELS")
         .map_or(amount(USUAL, 10 * USUAL), |count| count.parse().unwrap());
     let served = Served::start_in(folder()).await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let here = folder();
     let bytes = content(3 << 20);
     fs::write(here.path().join("source"), &bytes).unwrap();
@@ -151,13 +151,9 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
 async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     for _ in 0..ROUND {
         let target = format!("target-{}", dice.below(NAMES as u64));
-        let options = CopyOptions {
-            replace: true,
-            ..CopyOptions::default()
-        };
         let mut transfer = match dice.below(2) {
-            0 => client.put(here.path().join("source"), Some(name(&target)), options),
-            _ => client.get(name("source"), here.path().join(&target), options),
+            0 => client.put(here.path().join("source"), Some(name(&target)), REPLACE),
+            _ => client.get(name("source"), here.path().join(&target), REPLACE),
         };
         // Each event is another point at which the transfer can be dropped.
         for _ in 0..dice.below(6) {
@@ -174,25 +170,10 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
 /// Copies the source to every target name in both directions. Panics if a digest is wrong or a
 /// temporary file remains.
 async fn rerun(served: &Served, client: &Client, here: &TempDir, expected: nicstripe::Digest) {
-    let options = CopyOptions {
-        replace: true,
-        ..CopyOptions::default()
-    };
     for target in (0..NAMES).map(|number| format!("target-{number}")) {
-        let put = within(
-            client
-                .put(here.path().join("source"), Some(name(&target)), options)
-                .finish(),
-        )
-        .await
-        .unwrap();
-        let get = within(
-            client
-                .get(name("source"), here.path().join(&target), options)
-                .finish(),
-        )
-        .await
-        .unwrap();
+        let put =
+            finished(client.put(here.path().join("source"), Some(name(&target)), REPLACE)).await;
+        let get = finished(client.get(name("source"), here.path().join(&target), REPLACE)).await;
         assert_eq!((put.digest, get.digest), (Some(expected), Some(expected)));
     }
     assert_eq!(

@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-use harness::{Served, content, digest, name, within};
+use harness::{PLAIN, REPLACE, Served, content, digest, done, finished, name};
 use libtest_mimic::{Arguments, Completion, Trial};
 use nicstripe::{CopyOptions, FailCode};
 
@@ -80,7 +80,7 @@ impl Drop for Loop {
 fn force() -> CopyOptions {
     CopyOptions {
         force: true,
-        ..CopyOptions::default()
+        ..PLAIN
     }
 }
 
@@ -92,50 +92,28 @@ async fn a_device_is_read_and_written_over() {
     std::fs::write(&image, content(SIZE)).unwrap();
     std::fs::write(&target, vec![7; SIZE + 8192]).unwrap();
     let (source, device) = (Loop::over(&image).unwrap(), Loop::over(&target).unwrap());
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
 
-    let report = within(
-        client
-            .put(&source.0, Some(name("copy")), CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = finished(client.put(&source.0, Some(name("copy")), PLAIN)).await;
     assert_eq!(
         (report.size, report.digest),
         (SIZE as u64, Some(digest(&content(SIZE))))
     );
     assert!(std::fs::read(served.path("copy")).unwrap() == content(SIZE));
 
-    let error = within(
-        client
-            .get(
-                name("copy"),
-                &device.0,
-                CopyOptions {
-                    replace: true,
-                    ..CopyOptions::default()
-                },
-            )
-            .finish(),
-    )
-    .await
-    .unwrap_err();
+    let error = done(client.get(name("copy"), &device.0, REPLACE))
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Exists), "only by force");
-    let report = within(
-        client
-            .get(
-                name("copy"),
-                &device.0,
-                CopyOptions {
-                    verify: true,
-                    ..force()
-                },
-            )
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = finished(client.get(
+        name("copy"),
+        &device.0,
+        CopyOptions {
+            verify: true,
+            ..force()
+        },
+    ))
+    .await;
     assert_eq!(report.digest, Some(digest(&content(SIZE))));
     let written = std::fs::read(&device.0).unwrap();
     assert!(
@@ -147,9 +125,7 @@ async fn a_device_is_read_and_written_over() {
         delta: true,
         ..force()
     };
-    let report = within(client.get(name("copy"), &device.0, delta).finish())
-        .await
-        .unwrap();
+    let report = finished(client.get(name("copy"), &device.0, delta)).await;
     assert_eq!(
         (report.wire_bytes, report.digest),
         (0, Some(digest(&content(SIZE))))
@@ -166,10 +142,8 @@ async fn holes_are_zeros_on_a_device() {
     [(4096, 4096), (10 << 20, 1 << 20)]
         .iter()
         .for_each(|&(offset, len)| source.write_all_at(&content(len), offset).unwrap());
-    let client = within(served.connect(1)).await.unwrap();
-    within(client.get(name("source"), &device.0, force()).finish())
-        .await
-        .unwrap();
+    let client = served.client(1).await;
+    finished(client.get(name("source"), &device.0, force())).await;
     assert!(std::fs::read(&device.0).unwrap() == std::fs::read(served.path("source")).unwrap());
 }
 
@@ -180,15 +154,15 @@ async fn a_device_that_is_too_small_or_in_use_is_refused() {
     let device = Loop::over(&target).unwrap();
     std::fs::write(served.path("large"), content(SIZE)).unwrap();
     std::fs::write(served.path("small"), content(5)).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
-    let error = within(client.get(name("large"), &device.0, force()).finish())
+    let client = served.client(1).await;
+    let error = done(client.get(name("large"), &device.0, force()))
         .await
         .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NoSpace), "{error:?}");
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     let _held = rustix::fs::open(&device.0, flags, rustix::fs::Mode::empty()).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
-    let error = within(client.get(name("small"), &device.0, force()).finish())
+    let client = served.client(1).await;
+    let error = done(client.get(name("small"), &device.0, force()))
         .await
         .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Busy), "{error:?}");
@@ -212,7 +186,7 @@ async fn a_tree_replaces_neither_the_name_nor_the_content_of_a_device() {
         rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
     );
     rustix::fs::mknodat(rustix::fs::CWD, served.path("tree/sda"), kind, mode, number).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let options = nicstripe::TreeOptions {
         recursive: true,
         files: CopyOptions {
@@ -221,9 +195,7 @@ async fn a_tree_replaces_neither_the_name_nor_the_content_of_a_device() {
         },
         ..nicstripe::TreeOptions::default()
     };
-    let report = within(client.put_tree(vec![tree], None, options).finish())
-        .await
-        .unwrap();
+    let report = finished(client.put_tree(vec![tree], None, options)).await;
     let failed = report.tree.unwrap().failures;
     assert_eq!(failed[0].code, FailCode::Occupied, "{failed:?}");
     let found = served.path("tree/sda").symlink_metadata().unwrap();

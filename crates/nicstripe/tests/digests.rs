@@ -8,16 +8,12 @@ use std::{
 };
 
 use nicstripe::{
-    Client, CopyOptions, Digest, Entries, Error, FailCode, OpenOptions, RenameOptions, TreeOptions,
+    Client, CopyOptions, Digest, Entries, FailCode, OpenOptions, RenameOptions, TreeOptions,
     storage::MemoryStorage,
 };
 use tokio::io::AsyncWriteExt;
 
-use crate::harness::{Served, content, name, within};
-
-fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
-    result.err().and_then(|error| error.fail_code())
-}
+use crate::harness::{PLAIN, Served, code, content, done, finished, name, ok, within};
 
 async fn told(client: &Client, file: &str) -> Option<Digest> {
     within(client.stat(&name(file))).await.unwrap().digest
@@ -43,12 +39,10 @@ fn damage(path: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hash_of_what_a_daemon_received_is_told_until_the_file_changes() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let (a, b, c) = (name("a"), name("b"), name("c"));
     let options = CopyOptions::default;
-    let digest = within(client.write(&a, content(700_000), options()))
-        .await
-        .unwrap();
+    let digest = ok(client.write(&a, content(700_000), options())).await;
     let digest = digest.digest;
     assert!(digest.is_some());
     let mut writer = client.create(&b, options());
@@ -57,30 +51,22 @@ async fn the_hash_of_what_a_daemon_received_is_told_until_the_file_changes() {
     let beside = tempfile::tempdir().unwrap();
     let here = beside.path().join("here");
     fs::write(&here, content(700_000)).unwrap();
-    within(client.put(&here, Some(c), options()).finish())
-        .await
-        .unwrap();
-    within(client.copy(&a, &name("d"), RenameOptions::default()))
-        .await
-        .unwrap();
+    done(client.put(&here, Some(c), options())).await.unwrap();
+    ok(client.copy(&a, &name("d"), RenameOptions::default())).await;
     let known = ["a", "b", "c", "d"].map(|file| (file.to_owned(), digest));
     assert_eq!(listed(client.entries(None).with_digests()).await, known);
     assert_eq!(listed(client.walk(None).with_digests()).await, known);
     for file in ["a", "b", "c", "d"] {
         assert_eq!(told(&client, file).await, digest, "{file}");
     }
-    let read = within(client.read_with(&a, OpenOptions::default()))
-        .await
-        .unwrap();
+    let read = ok(client.read_with(&a, OpenOptions::default())).await;
     let reader = within(client.open(&a)).await.unwrap();
     assert_eq!([read.stat.digest, reader.stat().digest], [digest; 2]);
     let unasked = listed(client.entries(None)).await;
     assert!(unasked.iter().all(|(_, digest)| digest.is_none()));
 
     // The hash goes with the file, and not with its name or a tree.
-    within(client.rename(&a, &name("e"), RenameOptions::default()))
-        .await
-        .unwrap();
+    ok(client.rename(&a, &name("e"), RenameOptions::default())).await;
     assert_eq!(told(&client, "e").await, digest);
     fs::copy(served.path("e"), served.path("f")).unwrap();
     assert_eq!(told(&client, "f").await, None);
@@ -93,13 +79,7 @@ async fn the_hash_of_what_a_daemon_received_is_told_until_the_file_changes() {
         ..TreeOptions::default()
     };
     let sources = [served.path("e"), served.path("b")];
-    within(
-        client
-            .put_tree(sources, Some(name("tree")), xattrs)
-            .finish(),
-    )
-    .await
-    .unwrap();
+    finished(client.put_tree(sources, Some(name("tree")), xattrs)).await;
     for file in ["tree/e", "tree/b"] {
         assert_eq!(told(&client, file).await, None);
         let found = rustix::fs::listxattr(served.path(file), &mut [0_u8; 0][..]).unwrap();
@@ -130,9 +110,9 @@ async fn the_hash_of_what_a_daemon_received_is_told_until_the_file_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_read_for_its_hash_and_damage_is_found() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let a = name("a");
-    let written = within(client.write(&a, content(700_000), CopyOptions::default()));
+    let written = within(client.write(&a, content(700_000), PLAIN));
     let digest = written.await.unwrap().digest;
     let verified = within(client.verify(&a)).await.unwrap();
     assert_eq!(verified, within(client.stat(&a)).await.unwrap());
@@ -199,9 +179,9 @@ async fn a_file_is_read_for_its_hash_and_damage_is_found() {
 async fn a_storage_that_keeps_no_hashes_is_read() {
     let root = tempfile::tempdir().unwrap();
     let served = Served::start_built(root, |builder| builder.storage(MemoryStorage::new())).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let a = name("a");
-    let written = within(client.write(&a, content(700_000), CopyOptions::default()));
+    let written = within(client.write(&a, content(700_000), PLAIN));
     let digest = written.await.unwrap().digest;
     assert_eq!(told(&client, "a").await, None);
     assert_eq!(within(client.verify(&a)).await.unwrap().digest, digest);

@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Served, content, name, within};
+use crate::harness::{PLAIN, Served, content, done, finished, name, within};
 use nicstripe::{
-    BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error,
-    Event, FailCode,
+    BenchPlan, CancellationToken, Client, Daemon, DaemonBuilder, Error, FailCode,
     discovery::{Search, SearchOptions},
     storage::MemoryStorage,
     trust::{Identity, Peers},
@@ -31,31 +30,17 @@ async fn a_directory_that_is_handed_over_open_is_served_whatever_becomes_of_its_
     std::fs::rename(&before, &after).unwrap();
     std::fs::create_dir(&before).unwrap();
 
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let source = place.path().join("source");
     std::fs::write(&source, content(600_000)).unwrap();
-    within(
-        client
-            .put(&source, Some(name("target")), CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    finished(client.put(&source, Some(name("target")), PLAIN)).await;
     assert!(std::fs::read(after.join("target")).unwrap() == content(600_000));
     assert_eq!(std::fs::read_dir(&before).unwrap().count(), 0);
     // A symbolic link does not lead out of the directory either.
     std::os::unix::fs::symlink("../source", after.join("out")).unwrap();
-    let error = within(
-        client
-            .get(
-                name("out"),
-                place.path().join("stolen"),
-                CopyOptions::default(),
-            )
-            .finish(),
-    )
-    .await
-    .unwrap_err();
+    let error = done(client.get(name("out"), place.path().join("stolen"), PLAIN))
+        .await
+        .unwrap_err();
     assert!(
         error.fail_code().is_some() && !place.path().join("stolen").exists(),
         "{error}"
@@ -113,15 +98,9 @@ async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutd
     let storage = MemoryStorage::new();
     let served =
         served_by(|builder| builder.listeners(vec![listener]).storage(storage.clone())).await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let bytes = std::io::Cursor::new(content(3 << 20));
-    let report = within(
-        client
-            .put_pipe(bytes, name("target"), CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = finished(client.put_pipe(bytes, name("target"), PLAIN)).await;
     // Which link carries how many of so few chunks is a matter of luck.
     assert_eq!(report.links.len(), 2);
     assert!(
@@ -152,76 +131,17 @@ fn outside_a_runtime_there_is_an_error_and_no_panic() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_without_a_runtime_starts_transfers_and_benchmarks() {
     let served = served_by(|builder| builder).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let (transfer, bench) = std::thread::spawn(move || {
         let bytes = std::io::Cursor::new(content(1000));
-        let transfer = client.put_pipe(bytes, name("target"), CopyOptions::default());
+        let transfer = client.put_pipe(bytes, name("target"), PLAIN);
         (transfer, client.bench(BenchPlan::default()))
     })
     .join()
     .unwrap();
-    assert_eq!(within(transfer.finish()).await.unwrap().size, 1000);
+    assert_eq!(done(transfer).await.unwrap().size, 1000);
     bench.stop();
     let _ = within(bench.finish()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_whose_task_is_aborted_serves_no_longer() {
-    let mut served = served_by(|builder| builder).await;
-    let client = Client::builder()
-        .identity(served.client.clone())
-        .peers(served.trusted.clone())
-        .port(served.port)
-        .links(vec!["127.0.0.1=127.0.1.1".parse().unwrap()])
-        .patience(Duration::from_secs(1));
-    let client = within(client.connect("127.0.0.1")).await.unwrap();
-    let options = CopyOptions::default();
-    let before = name("before");
-    within(client.write(&before, "bytes", options))
-        .await
-        .unwrap();
-
-    served.running.abort();
-    let aborted = within(&mut served.running).await;
-    assert!(aborted.unwrap_err().is_cancelled());
-    for after in ["a", "b", "c"] {
-        let late = name(after);
-        assert!(within(client.write(&late, "bytes", options)).await.is_err());
-        assert!(!served.path(after).exists());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_without_its_daemon_says_for_how_long_it_waits() {
-    let served = served_by(|builder| builder).await;
-    let place = tempfile::tempdir().unwrap();
-    let source = place.path().join("source");
-    std::fs::write(&source, content(8 << 20)).unwrap();
-    let client = within(served.connect_at(1, Some(BitRate::from_mbit(8))))
-        .await
-        .unwrap();
-    let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
-    while !matches!(
-        within(transfer.next_event()).await.unwrap(),
-        Event::Started { .. }
-    ) {}
-    served.running.abort();
-    loop {
-        if let Event::Unreachable {
-            host,
-            since,
-            patience,
-            ..
-        } = within(transfer.next_event()).await.unwrap()
-        {
-            assert_eq!(
-                (host.as_str(), patience),
-                ("127.0.0.1", Some(Duration::from_secs(600)))
-            );
-            assert!((2..10).contains(&since.as_secs()), "{since:?}");
-            break;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,19 +170,10 @@ async fn two_daemons_and_their_clients_in_one_process_know_nothing_of_each_other
     let storages = [MemoryStorage::new(), MemoryStorage::new()];
     let first = served_by(|builder| builder.storage(storages[0].clone())).await;
     let second = served_by(|builder| builder.storage(storages[1].clone())).await;
-    let clients = [
-        within(first.connect(1)).await.unwrap(),
-        within(second.connect(1)).await.unwrap(),
-    ];
+    let clients = [first.client(1).await, second.client(1).await];
     for (number, client) in clients.iter().enumerate() {
         let bytes = std::io::Cursor::new(vec![number as u8; 1000]);
-        within(
-            client
-                .put_pipe(bytes, name("same"), CopyOptions::default())
-                .finish(),
-        )
-        .await
-        .unwrap();
+        finished(client.put_pipe(bytes, name("same"), PLAIN)).await;
     }
     for (number, storage) in storages.iter().enumerate() {
         assert_eq!(
@@ -290,13 +201,13 @@ async fn routes_are_not_touched_unless_that_was_asked_for() {
     };
     let before = tables();
     let served = served_by(|builder| builder.storage(MemoryStorage::new())).await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let transfer = client.put_pipe(
         std::io::Cursor::new(content(1 << 20)),
         name("target"),
-        CopyOptions::default(),
+        PLAIN,
     );
-    let report = within(transfer.finish()).await.unwrap();
+    let report = done(transfer).await.unwrap();
     assert_eq!(report.routes_installed, 0);
     assert_eq!(tables(), before);
 }

@@ -1,5 +1,6 @@
 //! Tests of commands at a peer through the library's API, run by an executor of the test.
 
+use crate::harness::Served;
 use std::{
     io,
     sync::{
@@ -10,9 +11,8 @@ use std::{
 };
 
 use nicstripe::{
-    CancellationToken, Client, Daemon, Error, FailCode,
+    Client, Error, FailCode,
     exec::{Executor, ExitStatus, PeerCommand, StartedCommand},
-    trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
 use tokio::{
@@ -97,46 +97,21 @@ impl Executor for Tasks {
 
 /// Daemon whose line for the client has these options, and the client.
 struct Stage {
-    _root: TempDir,
+    served: Served,
     client: Client,
     tasks: Arc<Tasks>,
-    shutdown: CancellationToken,
 }
 
 impl Stage {
     async fn new(options: &str) -> Self {
-        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let trusting = |identity: &Identity, options: &str| {
-            let (mut peers, key) = (Peers::default(), identity.public_key());
-            peers
-                .add(&PublicLine::new(key, "peer"), Some("peer"))
-                .unwrap();
-            peers.set_options(&key, options.parse().unwrap()).unwrap();
-            peers
-        };
-        let (root, tasks) = (tempfile::tempdir().unwrap(), Arc::new(Tasks::default()));
-        let bound = Daemon::builder()
-            .peers(trusting(&client, options))
-            .root(root.path().to_owned())
-            .port(0)
-            .interfaces(vec!["lo".into()])
-            .executor(tasks.clone())
-            .identity(daemon.clone());
-        let bound = bound.bind().await.unwrap();
-        let port = bound.addresses()[0].address.port();
-        let shutdown = CancellationToken::new();
-        tokio::spawn(bound.run(shutdown.clone()));
-        let links = ["127.0.0.1=127.0.1.1", "127.0.0.2=127.0.1.2"];
-        let client = Client::builder()
-            .identity(client)
-            .peers(trusting(&daemon, "read-only"))
-            .port(port)
-            .links(links.map(|link| link.parse().unwrap()).to_vec());
+        let tasks = Arc::new(Tasks::default());
+        let executor = tasks.clone();
+        let options = |_: &TempDir| options.to_owned();
+        let served = Served::start_granting(options, |builder| builder.executor(executor)).await;
         Self {
-            _root: root,
-            client: client.connect("127.0.0.1").await.unwrap(),
+            client: served.client(2).await,
+            served,
             tasks,
-            shutdown,
         }
     }
 
@@ -162,7 +137,7 @@ impl Stage {
 
     async fn end(self) {
         self.client.close().await;
-        self.shutdown.cancel();
+        self.served.shutdown.cancel();
     }
 }
 
@@ -359,7 +334,7 @@ async fn a_session_runs_64_commands_at_once_and_the_next_one_later() {
 #[tokio::test]
 async fn a_command_whose_daemon_goes_away_has_no_status() {
     let stage = Stage::new("exec=wait").await;
-    let shutdown = stage.shutdown.clone();
+    let shutdown = stage.served.shutdown.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
         shutdown.cancel();

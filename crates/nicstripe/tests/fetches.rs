@@ -2,8 +2,8 @@
 
 use std::{net::Ipv4Addr, ops::Range, time::Duration};
 
-use crate::harness::{Served, content, digest, leftovers, name, within};
-use nicstripe::{Client, CopyOptions, Error, FailCode, FetchRequest, Slice, trust::Identity};
+use crate::harness::{PARENTS, PLAIN, Served, content, digest, leftovers, name, ok, within};
+use nicstripe::{Client, Error, FailCode, FetchRequest, Slice, trust::Identity};
 
 const SIZE: usize = 5 << 20;
 
@@ -24,12 +24,10 @@ impl Two {
     async fn with(bytes: &[u8]) -> Self {
         let (feeder, fetcher) = (served().await, served().await);
         std::fs::write(feeder.path("file"), bytes).unwrap();
-        let at_feeder = within(feeder.connect(1)).await.unwrap();
-        let at_fetcher = within(fetcher.connect(1)).await.unwrap();
+        let at_feeder = feeder.client(1).await;
+        let at_fetcher = fetcher.client(1).await;
         let key = within(at_fetcher.fetch_key()).await.unwrap();
-        within(at_feeder.admit(&key, &[name("file")]))
-            .await
-            .unwrap();
+        ok(at_feeder.admit(&key, &[name("file")])).await;
         Self {
             feeder,
             fetcher,
@@ -49,10 +47,7 @@ impl Two {
             range,
             to: name("dir/fetched"),
             metadata: None,
-            options: CopyOptions {
-                parents: true,
-                ..CopyOptions::default()
-            },
+            options: PARENTS,
         }
     }
 
@@ -159,7 +154,7 @@ async fn an_admitted_key_reads_the_named_files_until_its_client_has_gone_and_not
     for file in ["named", "other"] {
         std::fs::write(served.path(file), file).unwrap();
     }
-    let owner = within(served.connect(1)).await.unwrap();
+    let owner = served.client(1).await;
     let identity = Identity::generate().unwrap();
     let key = identity.public_key();
     let connect = || {
@@ -173,7 +168,7 @@ async fn an_admitted_key_reads_the_named_files_until_its_client_has_gone_and_not
     let admitted = within(connect()).await.unwrap();
     let read = within(admitted.read(&name("named"), None)).await;
     assert_eq!(read.unwrap(), b"named");
-    let (options, other) = (CopyOptions::default(), name("other"));
+    let (options, other) = (PLAIN, name("other"));
     let refused = [
         within(admitted.read(&other, None)).await.map(drop),
         within(admitted.write(&name("new"), "x", options))
@@ -203,7 +198,7 @@ async fn an_admitted_key_reads_the_named_files_until_its_client_has_gone_and_not
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_write_or_read_has_no_part_in_it() {
     let plain = Served::start().await;
-    let client = within(plain.connect(1)).await.unwrap();
+    let client = plain.client(1).await;
     let error = within(client.fetch_key()).await.unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 
@@ -211,7 +206,7 @@ async fn who_may_not_write_or_read_has_no_part_in_it() {
         builder.fetches().read_only(true)
     });
     let reading = reading.await;
-    let client = within(reading.connect(1)).await.unwrap();
+    let client = reading.client(1).await;
     let error = within(client.fetch_key()).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotPermitted), "{error}");
     // A key with a line of its own keeps the rights of that.

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use nicstripe::{Client, CopyOptions, Error, FailCode, TreeOptions, invitation::Item};
 
-use crate::harness::{Served, name, within};
+use crate::harness::{PLAIN, Served, name, within};
 
 /// Starts a daemon in a directory that has a file and a directory, which takes `new` and `dir`.
 async fn served() -> Served {
@@ -47,12 +47,12 @@ async fn put_tree(client: &Client, sources: &[&str], target: Option<&str>) -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_offered_names_are_taken() {
     let served = served().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let write = async |file: &str| {
         let options = CopyOptions {
             replace: true,
             parents: true,
-            ..CopyOptions::default()
+            ..PLAIN
         };
         let source = tempfile::NamedTempFile::new().unwrap();
         fs::write(source.path(), "bytes").unwrap();
@@ -70,7 +70,7 @@ async fn only_the_offered_names_are_taken() {
         assert_eq!(write(other).await, Some(FailCode::Refused), "{other}");
     }
     // Its size is unknown before its end.
-    let piped = within(client.write(&name("new"), "bytes", CopyOptions::default())).await;
+    let piped = within(client.write(&name("new"), "bytes", PLAIN)).await;
     assert_eq!(
         piped.err().and_then(|error| error.fail_code()),
         Some(FailCode::Refused)
@@ -110,14 +110,14 @@ async fn a_tree_has_the_offered_names_at_its_top() {
         (&["new", "dir"], Some("dir")),
     ] {
         let served = served().await;
-        let client = within(served.connect(1)).await.unwrap();
+        let client = served.client(1).await;
         let error = put_tree(&client, sources, target).await;
         assert!(error.is_err(), "{sources:?} {target:?}");
         assert_eq!(fs::read_dir(served.path("others")).unwrap().count(), 0);
         assert!(!served.path("other").exists() && !served.path("inside").exists());
     }
     let served = served().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     put_tree(&client, &["new", "dir"], None).await.unwrap();
     assert_eq!(fs::read(served.path("dir/inside")).unwrap(), b"inside");
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use nicstripe::{
-    CancellationToken, Client, CopyOptions, Daemon, Error,
+    CancellationToken, Client, Daemon, Error,
     bootstrap::{Call, Called, Introduction, Serving, Wishes},
     storage::MemoryStorage,
     trust::{PeerOptions, PublicKey},
 };
 
-use crate::harness::{name, within};
+use crate::harness::{PLAIN, name, within};
 
 /// Serves one call on a port of the loopback interface, 0 for any. Returns what the client learns,
 /// and the end of the daemon.
@@ -53,7 +53,7 @@ async fn connect(met: &Introduction) -> Result<Client, Error> {
 async fn keys_of_a_copy_that_has_ended_are_worth_nothing() {
     let (met, end, storage) = serve(0).await;
     let client = connect(&met).await.unwrap();
-    let (file, options) = (name("a"), CopyOptions::default());
+    let (file, options) = (name("a"), PLAIN);
     within(client.write(&file, "bytes", options)).await.unwrap();
     within(client.close()).await;
     assert_eq!(storage.contents(&file).unwrap(), b"bytes");

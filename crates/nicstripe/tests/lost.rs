@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Served, content, name, within};
-use nicstripe::{BitRate, Client, CopyOptions, Error, Event};
+use crate::harness::{PLAIN, REPLACE, Served, content, name, ok, within};
+use nicstripe::{BitRate, Client, Error, Event};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Crashes the daemon and starts it again after a second.
@@ -14,21 +14,17 @@ async fn lost_for_a_second(served: &mut Served) {
 }
 
 async fn each_call(client: &Client) {
-    let options = CopyOptions {
-        replace: true,
-        ..CopyOptions::default()
-    };
     let (there, renamed, made) = (name("there"), name("renamed"), name("made"));
     let pipe = std::io::Cursor::new(b"bytes");
     let writing = async {
-        let mut object = client.create(&name("created"), options);
+        let mut object = client.create(&name("created"), REPLACE);
         let _ = object.write_all(b"bytes").await;
         object.finish().await.map(drop)
     };
     let calls = tokio::join!(
         async {
             client
-                .write(&name("written"), "bytes", options)
+                .write(&name("written"), "bytes", REPLACE)
                 .await
                 .map(drop)
         },
@@ -38,11 +34,11 @@ async fn each_call(client: &Client) {
         async { client.open(&there).await.map(drop) },
         async { client.make_dir(&made).await },
         async {
-            let transfer = client.put_pipe(pipe, name("piped"), options);
+            let transfer = client.put_pipe(pipe, name("piped"), REPLACE);
             transfer.finish().await.map(drop)
         },
         async {
-            let transfer = client.get_pipe(name("there"), std::io::sink(), options);
+            let transfer = client.get_pipe(name("there"), std::io::sink(), REPLACE);
             transfer.finish().await.map(drop)
         },
         writing,
@@ -67,7 +63,7 @@ async fn each_call(client: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_waits_for_a_daemon_that_was_lost() {
     let mut served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     for file in ["there", "renamed", "removed"] {
         std::fs::write(served.path(file), "bytes").unwrap();
     }
@@ -89,7 +85,7 @@ async fn a_daemon_that_does_not_return_is_given_up_after_the_patience_by_all_at_
     let client = within(builder.connect("127.0.0.1")).await.unwrap();
     let begun = Instant::now();
     served.crash().await;
-    let (options, file) = (CopyOptions::default(), name("file"));
+    let (options, file) = (PLAIN, name("file"));
     let (written, read, listed, removed) = within(async {
         tokio::join!(
             client.write(&file, "bytes", options),
@@ -99,21 +95,25 @@ async fn a_daemon_that_does_not_return_is_given_up_after_the_patience_by_all_at_
         )
     })
     .await;
-    for error in [
-        written.unwrap_err(),
-        read.unwrap_err(),
-        listed.unwrap_err(),
-        removed.unwrap_err(),
-    ] {
+    let ended = [written.err(), read.err(), listed.err(), removed.err()];
+    for error in ended.map(Option::unwrap) {
         assert!(matches!(error, Error::Abandoned { .. }), "{error:?}");
         assert!(error.is_retryable());
     }
     assert!(begun.elapsed() >= patience, "{:?}", begun.elapsed());
     let mut is_told = false;
     while let Ok(event) = told.try_recv() {
-        is_told |= matches!(event, Event::Unreachable { .. });
+        if let Event::Unreachable {
+            host,
+            patience: told,
+            ..
+        } = event
+        {
+            is_told = true;
+            assert_eq!((host.as_str(), told), ("127.0.0.1", Some(patience)));
+        }
     }
-    assert!(is_told);
+    assert!(is_told && !served.path("file").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,7 +176,7 @@ async fn bytes_that_are_in_memory_are_written_again() {
         lost_for_a_second(&mut served).await;
     };
     let file = name("file");
-    let writing = client.write(&file, &bytes, CopyOptions::default());
+    let writing = client.write(&file, &bytes, PLAIN);
     let (written, ()) = within(async { tokio::join!(writing, losing) }).await;
     assert_eq!(written.unwrap().size, bytes.len() as u64);
     assert!(std::fs::read(served.path("file")).unwrap() == bytes);
@@ -186,17 +186,14 @@ async fn bytes_that_are_in_memory_are_written_again() {
 async fn readers_that_are_not_read_on_keep_no_transfer_of_the_client_from_running() {
     let served = Served::start().await;
     std::fs::write(served.path("file"), content(4 << 20)).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let mut readers = Vec::new();
     for _ in 0..2 * nicstripe::MOST_TRANSFERS {
         let mut object = within(client.open(&name("file"))).await.unwrap();
         within(object.read_exact(&mut [0; 10])).await.unwrap();
         readers.push(object);
     }
-    let options = CopyOptions::default();
-    within(client.write(&name("written"), "bytes", options))
-        .await
-        .unwrap();
+    ok(client.write(&name("written"), "bytes", PLAIN)).await;
     // And go on where they are.
     let mut rest = Vec::new();
     within(readers[0].read_to_end(&mut rest)).await.unwrap();
@@ -206,29 +203,23 @@ async fn readers_that_are_not_read_on_keep_no_transfer_of_the_client_from_runnin
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transfer_that_waits_for_others_that_do_not_move_says_so() {
     let served = Served::start().await;
-    let client = within(
-        served
-            .builder(1)
-            .patience(Duration::from_secs(2))
-            .connect("127.0.0.1"),
-    )
-    .await
-    .unwrap();
+    let client = ok(served
+        .builder(1)
+        .patience(Duration::from_secs(2))
+        .connect("127.0.0.1"))
+    .await;
     // Each waits for bytes of the program.
     let mut writers = Vec::new();
     for at in 0..nicstripe::MOST_TRANSFERS {
-        let mut writer = client.create(&name(&format!("file{at}")), CopyOptions::default());
+        let mut writer = client.create(&name(&format!("file{at}")), PLAIN);
         let event = within(writer.next_event()).await;
         assert!(matches!(event, Some(Event::Connected { .. })), "{event:?}");
         writers.push(writer);
     }
-    let options = CopyOptions::default();
-    let error = within(client.write(&name("written"), "bytes", options))
+    let error = within(client.write(&name("written"), "bytes", PLAIN))
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Crowded { .. }), "{error:?}");
     drop(writers);
-    within(client.write(&name("written"), "bytes", options))
-        .await
-        .unwrap();
+    ok(client.write(&name("written"), "bytes", PLAIN)).await;
 }

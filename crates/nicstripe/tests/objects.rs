@@ -10,21 +10,15 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Served, content, digest, leftovers, name, within};
+use crate::harness::{
+    AWKWARD, CHUNK, PARENTS, PLAIN, REPLACE, Served, code, content, digest, done, leftovers, name,
+    ok, source_of, within,
+};
 use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, RenameOptions, Slice};
 use tokio::{
     io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
     runtime::Handle,
 };
-
-const CHUNK: usize = 256 * 1024;
-
-fn replace() -> CopyOptions {
-    CopyOptions {
-        replace: true,
-        ..CopyOptions::default()
-    }
-}
 
 async fn names(client: &Client, dir: &str) -> Vec<String> {
     let listed = within(client.list(Some(&name(dir)))).await.unwrap();
@@ -32,10 +26,6 @@ async fn names(client: &Client, dir: &str) -> Vec<String> {
         .into_iter()
         .map(|entry| entry.name.to_string())
         .collect()
-}
-
-fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
-    result.err().and_then(|error| error.fail_code())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +47,7 @@ async fn a_directory_of_10_000_names_is_listed_in_order_and_each_name_once() {
     std::os::unix::fs::symlink("sub", dir.join("link")).unwrap();
     std::fs::write(dir.join(".x.01234567.nicstripe-part"), "hidden").unwrap();
 
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let listed = within(client.list(Some(&name("many")))).await.unwrap();
     assert_eq!(listed.len(), expected.len() + 2);
     assert!(listed.is_sorted_by(|one, next| one.name.file_name() < next.name.file_name()));
@@ -85,109 +75,71 @@ async fn a_directory_of_10_000_names_is_listed_in_order_and_each_name_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_are_looked_at_removed_renamed_and_made() {
-    let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
-    let (a, b, sub) = (name("a"), name("b"), name("x/y/z"));
-    within(client.write(&a, "one", CopyOptions::default()))
-        .await
-        .unwrap();
-    assert_eq!(
-        code(within(client.write(&a, "two", CopyOptions::default())).await),
-        Some(FailCode::Exists)
-    );
-    within(client.write(&b, "two", replace())).await.unwrap();
-    let stat = within(client.stat(&a)).await.unwrap();
-    assert_eq!((stat.kind, stat.size), (Kind::File, 3));
+    let [plain, replacing] = [RenameOptions::default(), RenameOptions::replacing()];
+    for served in Served::of_both(&[], |builder| builder).await {
+        let client = served.client(1).await;
+        let rename = |from: &str, to: &str, options| {
+            let (client, from, to) = (client.clone(), name(from), name(to));
+            async move { code(within(client.rename(&from, &to, options)).await) }
+        };
+        let remove = async |file: &str| code(within(client.remove(&name(file))).await);
+        let (a, b, sub) = (name("a"), name("b"), name("x/y/z"));
+        within(client.write(&a, "one", PLAIN)).await.unwrap();
+        let again = within(client.write(&a, "two", PLAIN)).await;
+        assert_eq!(code(again), Some(FailCode::Exists));
+        within(client.write(&b, "two", REPLACE)).await.unwrap();
+        let stat = within(client.stat(&a)).await.unwrap();
+        assert_eq!((stat.kind, stat.size), (Kind::File, 3));
 
-    assert_eq!(
-        code(within(client.rename(&a, &b, RenameOptions::default())).await),
-        Some(FailCode::Exists)
-    );
-    for (options, expected) in [
-        (RenameOptions::default(), Some(FailCode::Exists)),
-        (RenameOptions::replacing(), None),
-    ] {
-        let onto_itself = within(client.rename(&a, &a, options)).await;
+        assert_eq!(rename("a", "b", plain).await, Some(FailCode::Exists));
+        assert_eq!(rename("a", "a", plain).await, Some(FailCode::Exists));
+        assert_eq!(rename("a", "a", replacing).await, None);
+        assert_eq!(rename("a", "b", replacing).await, None);
+        assert!(within(client.stat(&a)).await.unwrap_err().is_not_found());
+        assert_eq!(within(client.read(&b, None)).await.unwrap(), b"one");
+        assert_eq!(within(client.read(&b, Some(1..2))).await.unwrap(), b"n");
+        assert_eq!(rename("a", "b", replacing).await, Some(FailCode::NotFound));
+
+        within(client.make_dir(&sub)).await.unwrap();
+        within(client.make_dir(&sub)).await.unwrap();
+        assert_eq!(within(client.stat(&sub)).await.unwrap().kind, Kind::Dir);
+        assert_eq!(rename("b", "x/y/z/b", plain).await, None);
+        assert_eq!(names(&client, "x/y/z").await, ["b"]);
+        let beneath_file = within(client.make_dir(&name("x/y/z/b/c"))).await;
+        assert_eq!(code(beneath_file), Some(FailCode::NotADirectory));
         assert_eq!(
-            onto_itself.err().and_then(|error| error.fail_code()),
-            expected
+            remove("x/y/z").await,
+            Some(FailCode::Exists),
+            "it is not empty"
         );
+        assert_eq!(remove("x/y/z/b").await, None);
+        assert_eq!(remove("x/y/z").await, None);
+        assert_eq!(remove("x/y/z").await, Some(FailCode::NotFound));
     }
-    within(client.rename(&a, &b, RenameOptions::replacing()))
-        .await
-        .unwrap();
-    assert!(within(client.stat(&a)).await.unwrap_err().is_not_found());
-    assert_eq!(within(client.read(&b, None)).await.unwrap(), b"one");
-    assert!(
-        within(client.rename(&a, &b, RenameOptions::replacing()))
-            .await
-            .unwrap_err()
-            .is_not_found()
-    );
-
-    within(client.make_dir(&sub)).await.unwrap();
-    within(client.make_dir(&sub)).await.unwrap();
-    assert!(served.path("x/y/z").is_dir());
-    within(client.rename(&b, &name("x/y/z/b"), RenameOptions::default()))
-        .await
-        .unwrap();
-    assert_eq!(names(&client, "x/y/z").await, ["b"]);
-    assert_eq!(
-        code(within(client.make_dir(&name("x/y/z/b/c"))).await),
-        Some(FailCode::NotADirectory)
-    );
-    assert_eq!(
-        code(within(client.remove(&sub)).await),
-        Some(FailCode::Exists),
-        "it is not empty"
-    );
-    within(client.remove(&name("x/y/z/b"))).await.unwrap();
-    within(client.remove(&sub)).await.unwrap();
-    assert!(
-        within(client.remove(&sub))
-            .await
-            .unwrap_err()
-            .is_not_found()
-    );
-    assert!(!served.path("x/y/z").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_copies_keep_beside_their_targets_is_not_there_for_anybody() {
-    let served = Served::start().await;
     let hidden = ".x.01234567.nicstripe-part";
-    std::fs::write(served.path(hidden), "half").unwrap();
-    std::fs::write(served.path("whole"), "whole").unwrap();
-    let client = within(served.connect(1)).await.unwrap();
-    assert!(
-        within(client.stat(&name(hidden)))
-            .await
-            .unwrap_err()
-            .is_not_found()
-    );
-    assert!(
-        within(client.remove(&name(hidden)))
-            .await
-            .unwrap_err()
-            .is_not_found()
-    );
-    assert!(
-        within(client.rename(&name(hidden), &name("y"), RenameOptions::replacing()))
-            .await
-            .unwrap_err()
-            .is_not_found()
-    );
-    assert_eq!(
-        code(
-            within(client.rename(&name("whole"), &name(hidden), RenameOptions::replacing())).await
-        ),
-        Some(FailCode::Refused)
-    );
-    assert_eq!(
-        code(within(client.make_dir(&name(&format!("{hidden}/x")))).await),
-        Some(FailCode::Refused)
-    );
-    assert_eq!(std::fs::read(served.path(hidden)).unwrap(), b"half");
+    for served in Served::of_both(&["whole", hidden], |builder| builder).await {
+        let client = served.client(1).await;
+        let (part, whole, within_it) = (name(hidden), name("whole"), name(&format!("{hidden}/x")));
+        let replacing = RenameOptions::replacing();
+        let found = [
+            code(within(client.stat(&part)).await),
+            code(within(client.read(&part, None)).await),
+            code(within(client.remove(&part)).await),
+            code(within(client.rename(&part, &name("y"), replacing)).await),
+        ];
+        assert_eq!(found, [Some(FailCode::NotFound); 4]);
+        let made = [
+            code(within(client.rename(&whole, &part, replacing)).await),
+            code(within(client.write(&part, "mine", REPLACE)).await),
+            code(within(client.make_dir(&within_it)).await),
+        ];
+        assert_eq!(made, [Some(FailCode::Refused); 3]);
+        assert_eq!(served.bytes(hidden).unwrap(), hidden.as_bytes());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,32 +149,22 @@ async fn links_are_not_followed_out_of_the_root_and_are_removed_themselves() {
     std::fs::write(outer.path().join("secret/file"), "s").unwrap();
     let served = Served::start().await;
     std::os::unix::fs::symlink(outer.path().join("secret"), served.path("out")).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
-    let inside = name("out/file");
-    assert_eq!(
+    let client = served.client(1).await;
+    let (inside, new, out) = (name("out/file"), name("out/new"), name("out"));
+    let parents = CopyOptions {
+        parents: true,
+        ..REPLACE
+    };
+    let refused = [
         code(within(client.stat(&inside)).await),
-        Some(FailCode::Refused)
-    );
-    assert!(
-        within(client.remove(&inside)).await.is_err()
-            && within(client.read(&inside, None)).await.is_err()
-    );
-    assert!(
-        within(client.list(Some(&name("out")))).await.is_err()
-            && within(client.make_dir(&name("out/new"))).await.is_err()
-    );
-    assert!(
-        within(client.write(
-            &name("out/new"),
-            "x",
-            CopyOptions {
-                parents: true,
-                ..replace()
-            }
-        ))
-        .await
-        .is_err()
-    );
+        code(within(client.remove(&inside)).await),
+        code(within(client.read(&inside, None)).await),
+        code(within(client.list(Some(&out))).await),
+        code(within(client.make_dir(&new)).await),
+        code(within(client.write(&new, "x", parents)).await),
+    ];
+    assert_eq!(refused[0], Some(FailCode::Refused));
+    assert!(refused.iter().all(Option::is_some), "{refused:?}");
     assert_eq!(
         within(client.stat(&name("out"))).await.unwrap().kind,
         Kind::Other
@@ -233,104 +175,78 @@ async fn links_are_not_followed_out_of_the_root_and_are_removed_themselves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
-    let root = tempfile::tempdir().unwrap();
-    std::fs::write(root.path().join("kept"), "kept").unwrap();
-    let served = Served::start_built(root, |builder| builder.append_only(true)).await;
-    let client = within(served.connect(1)).await.unwrap();
-    let (kept, parents) = (
-        name("kept"),
-        CopyOptions {
+    for served in Served::of_both(&["kept"], |builder| builder.append_only(true)).await {
+        let client = served.client(1).await;
+        let parents = CopyOptions {
             parents: true,
-            ..replace()
-        },
-    );
-    assert_eq!(
-        code(within(client.remove(&kept)).await),
-        Some(FailCode::NotPermitted)
-    );
-    assert_eq!(
-        code(within(client.rename(&kept, &name("other"), RenameOptions::default())).await),
-        Some(FailCode::NotPermitted)
-    );
-    assert_eq!(
-        code(within(client.write(&kept, "new", parents)).await),
-        Some(FailCode::NotPermitted)
-    );
-    let slice = Slice {
-        size: 4,
-        ..Slice::default()
-    };
-    assert_eq!(
-        code(write_slice(&client, slice, b"x").await),
-        Some(FailCode::NotPermitted)
-    );
-    let (lock, other) = (
-        format!("repo/locks/{}", "0f".repeat(32)),
-        format!("repo/data/{}", "0f".repeat(32)),
-    );
-    for file in [&lock, &other] {
-        within(client.write(&name(file), "x", parents))
-            .await
-            .unwrap();
+            ..REPLACE
+        };
+        let write = async |file: &str| code(within(client.write(&name(file), "x", parents)).await);
+        let remove = async |file: &str| code(within(client.remove(&name(file))).await);
+        let refused = Some(FailCode::NotPermitted);
+        assert_eq!([remove("kept").await, write("kept").await], [refused; 2]);
+        let (kept, other) = (name("kept"), name("other"));
+        let renamed = within(client.rename(&kept, &other, RenameOptions::default())).await;
+        assert_eq!(code(renamed), refused);
+        if served.storage.is_none() {
+            std::fs::write(served.path("f"), "kept").unwrap();
+            let slice = Slice {
+                size: 4,
+                ..Slice::default()
+            };
+            assert_eq!(code(write_slice(&client, slice, b"x").await), refused);
+            assert_eq!(served.bytes("f").unwrap(), b"kept");
+        }
+        let digits = "0f".repeat(32);
+        for (file, removed) in [
+            (format!("repo/locks/{digits}"), None),
+            (format!("repo/data/{digits}"), refused),
+            ("repo/locks/0f0f".to_owned(), refused),
+        ] {
+            assert_eq!(write(&file).await, None);
+            assert_eq!(remove(&file).await, removed, "{file}");
+        }
+        assert_eq!(
+            remove("repo/locks").await,
+            refused,
+            "a directory is no lock"
+        );
+        within(client.make_dir(&name("new/dir"))).await.unwrap();
+        assert_eq!(served.bytes("kept").unwrap(), b"kept");
     }
-    within(client.remove(&name(&lock))).await.unwrap();
-    assert_eq!(
-        code(within(client.remove(&name(&other))).await),
-        Some(FailCode::NotPermitted)
-    );
-    assert_eq!(
-        code(within(client.remove(&name("repo/locks"))).await),
-        Some(FailCode::NotPermitted),
-        "a directory is no lock"
-    );
-    let short = name("repo/locks/0f0f");
-    within(client.write(&short, "x", parents)).await.unwrap();
-    assert_eq!(
-        code(within(client.remove(&short)).await),
-        Some(FailCode::NotPermitted)
-    );
-    within(client.make_dir(&name("new/dir"))).await.unwrap();
-    assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_may_only_read_changes_nothing() {
-    let root = tempfile::tempdir().unwrap();
-    std::fs::create_dir(root.path().join("locks")).unwrap();
     let lock = format!("locks/{}", "0".repeat(64));
-    std::fs::write(root.path().join(&lock), "kept").unwrap();
-    let served = Served::start_built(root, |builder| builder.read_only(true)).await;
-    let client = within(served.connect(1)).await.unwrap();
-    let lock = name(&lock);
-    assert_eq!(
-        code(within(client.remove(&lock)).await),
-        Some(FailCode::NotPermitted)
-    );
-    assert_eq!(
-        code(within(client.rename(&lock, &name("x"), RenameOptions::default())).await),
-        Some(FailCode::NotPermitted)
-    );
-    assert_eq!(
-        code(within(client.make_dir(&name("x"))).await),
-        Some(FailCode::NotPermitted)
-    );
-    let parents = CopyOptions {
-        parents: true,
-        ..replace()
-    };
-    assert_eq!(
-        code(within(client.write(&name("x/y"), "new", parents)).await),
-        Some(FailCode::NotPermitted)
-    );
-    assert_eq!(within(client.read(&lock, None)).await.unwrap(), b"kept");
-    assert_eq!(names(&client, "locks").await.len(), 1);
-    assert!(!served.path("x").exists());
+    for served in Served::of_both(&[&lock], |builder| builder.read_only(true)).await {
+        let client = served.client(1).await;
+        let (file, new) = (name(&lock), name("x"));
+        let parents = CopyOptions {
+            parents: true,
+            ..REPLACE
+        };
+        let refused = [
+            code(within(client.remove(&file)).await),
+            code(within(client.rename(&file, &new, RenameOptions::default())).await),
+            code(within(client.make_dir(&new)).await),
+            code(within(client.write(&name("x/y"), "new", parents)).await),
+            code(within(client.write(&file, "new", REPLACE)).await),
+        ];
+        assert_eq!(refused, [Some(FailCode::NotPermitted); 5]);
+        assert_eq!(
+            within(client.read(&file, None)).await.unwrap(),
+            lock.as_bytes()
+        );
+        assert_eq!(names(&client, "locks").await.len(), 1);
+        assert_eq!(within(client.list(None)).await.unwrap().len(), 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_are_read_at_every_edge() {
     let served = Served::start().await;
-    let client = within(served.connect(3)).await.unwrap();
+    let client = served.client(3).await;
     for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 7] {
         let bytes = content(size);
         std::fs::write(served.path("file"), &bytes).unwrap();
@@ -338,36 +254,21 @@ async fn ranges_are_read_at_every_edge() {
             within(client.read(&name("file"), None)).await.unwrap() == bytes,
             "all of {size}"
         );
-        let places = [
-            0,
-            1,
-            CHUNK - 1,
-            CHUNK,
-            CHUNK + 1,
-            4 * CHUNK,
-            size.saturating_sub(1),
-            size,
-            size + 1,
-        ];
-        for (start, end) in places
-            .iter()
-            .flat_map(|start| places.iter().map(move |end| (*start, *end)))
-        {
-            let read = within(client.read(&name("file"), Some(start as u64..end as u64))).await;
-            if start > size || end < start {
-                assert_eq!(
-                    code(read),
-                    Some(FailCode::Range),
-                    "{start}..{end} of {size}"
-                );
-            } else {
-                let expected = &bytes[start..end.min(size)];
-                assert!(read.unwrap() == expected, "{start}..{end} of {size}");
+        let ends = [size.saturating_sub(1), size, size + 1];
+        let places = [&[0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 4 * CHUNK][..], &ends].concat();
+        for start in &places {
+            for end in &places {
+                let range = *start as u64..*end as u64;
+                let read = within(client.read(&name("file"), Some(range.clone()))).await;
+                if *start > size || end < start {
+                    assert_eq!(code(read), Some(FailCode::Range), "{range:?} of {size}");
+                } else {
+                    let expected = &bytes[*start..*end.min(&size)];
+                    assert!(read.unwrap() == expected, "{range:?} of {size}");
+                }
             }
         }
-        let far = within(client.read(&name("file"), Some(0..u64::MAX)))
-            .await
-            .unwrap();
+        let far = ok(client.read(&name("file"), Some(0..u64::MAX))).await;
         assert!(far == bytes, "more than all of {size}");
     }
     assert!(
@@ -386,94 +287,76 @@ async fn ranges_of_a_file_with_holes_are_what_is_there() {
     let file = std::fs::File::create(served.path("sparse")).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &bytes[at..at + 1000], at as u64).unwrap();
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     for range in [
         0..bytes.len(),
         100..bytes.len() - 1,
         at - 5000..at + 5000,
         CHUNK..2 * CHUNK,
     ] {
-        let read = within(client.read(&name("sparse"), Some(range.start as u64..range.end as u64)))
-            .await
-            .unwrap();
+        let read =
+            ok(client.read(&name("sparse"), Some(range.start as u64..range.end as u64))).await;
         assert!(read == bytes[range.clone()], "{range:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_gives_what_is_there_wherever_it_seeks() {
-    let served = Served::start().await;
     let bytes = content(12 * CHUNK + 321);
-    std::fs::write(served.path("file"), &bytes).unwrap();
-    let client = within(served.connect(2)).await.unwrap();
-    let mut reader = within(client.open(&name("file"))).await.unwrap();
-    assert_eq!(reader.len(), bytes.len() as u64);
-    let mut all = Vec::new();
-    within(reader.read_to_end(&mut all)).await.unwrap();
-    assert!(all == bytes);
-    assert_eq!(
-        within(reader.read(&mut [0; 9])).await.unwrap(),
-        0,
-        "no data after the end"
-    );
+    for served in Served::of_both(&["dir/file"], |builder| builder).await {
+        served.has("file", &bytes);
+        let client = served.client(2).await;
+        let mut reader = within(client.open(&name("file"))).await.unwrap();
+        assert_eq!(reader.len(), bytes.len() as u64);
+        let mut all = Vec::new();
+        within(reader.read_to_end(&mut all)).await.unwrap();
+        assert!(all == bytes);
+        let after_the_end = within(reader.read(&mut [0; 9])).await.unwrap();
+        assert_eq!(after_the_end, 0);
 
-    let mut random = 7_usize;
-    for turn in 0..60 {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let (at, len) = (
-            (random >> 20) % bytes.len(),
-            (random >> 9) % [10, 5000, 3 * CHUNK][turn % 3],
-        );
-        let at = if turn % 4 == 0 {
-            reader.position() as usize + 1000
-        } else {
-            at
-        };
-        within(reader.seek(SeekFrom::Start(at as u64)))
-            .await
-            .unwrap();
-        let expected = bytes
-            .get(at..(at + len).min(bytes.len()))
-            .unwrap_or_default();
-        let mut read = vec![0; expected.len()];
-        within(reader.read_exact(&mut read)).await.unwrap();
-        assert!(read == expected, "round {turn}: {len} bytes at {at}");
+        let mut random = 7_usize;
+        for turn in 0..60 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let len = (random >> 9) % [10, 5000, 3 * CHUNK][turn % 3];
+            let at = match turn % 4 {
+                0 => reader.position() as usize + 1000,
+                _ => (random >> 20) % bytes.len(),
+            };
+            ok(reader.seek(SeekFrom::Start(at as u64))).await;
+            let expected = bytes
+                .get(at..(at + len).min(bytes.len()))
+                .unwrap_or_default();
+            let mut read = vec![0; expected.len()];
+            within(reader.read_exact(&mut read)).await.unwrap();
+            assert!(read == expected, "round {turn}: {len} bytes at {at}");
+        }
+        let near_the_end = within(reader.seek(SeekFrom::End(-21))).await.unwrap();
+        assert_eq!(near_the_end, bytes.len() as u64 - 21);
+        let mut rest = Vec::new();
+        within(reader.read_to_end(&mut rest)).await.unwrap();
+        assert!(rest == bytes[bytes.len() - 21..]);
+        assert!(reader.seek(SeekFrom::Current(-(1 << 40))).await.is_err());
+        within(reader.seek(SeekFrom::Start(1 << 50))).await.unwrap();
+        assert_eq!(within(reader.read(&mut [0; 9])).await.unwrap(), 0);
+
+        let missing = within(client.open(&name("missing"))).await;
+        assert_eq!(code(missing), Some(FailCode::NotFound));
+        let dir = within(client.open(&name("dir"))).await;
+        assert_eq!(code(dir), Some(FailCode::NotAFile));
     }
-    assert_eq!(
-        within(reader.seek(SeekFrom::End(-21))).await.unwrap(),
-        bytes.len() as u64 - 21
-    );
-    let mut rest = Vec::new();
-    within(reader.read_to_end(&mut rest)).await.unwrap();
-    assert!(rest == bytes[bytes.len() - 21..]);
-    assert!(reader.seek(SeekFrom::Current(-(1 << 40))).await.is_err());
-    within(reader.seek(SeekFrom::Start(1 << 50))).await.unwrap();
-    assert_eq!(within(reader.read(&mut [0; 9])).await.unwrap(), 0);
-
-    assert_eq!(
-        code(within(client.open(&name("missing"))).await),
-        Some(FailCode::NotFound)
-    );
-    std::fs::create_dir(served.path("dir")).unwrap();
-    assert_eq!(
-        code(within(client.open(&name("dir"))).await),
-        Some(FailCode::NotAFile)
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_changes_under_its_reader_is_an_error_and_not_a_mixture() {
     let served = Served::start().await;
     std::fs::write(served.path("file"), content(8 * CHUNK)).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let mut reader = within(client.open(&name("file"))).await.unwrap();
     within(reader.read_exact(&mut [0; 100])).await.unwrap();
     std::fs::write(served.path("file"), vec![1; 8 * CHUNK]).unwrap();
-    within(reader.seek(SeekFrom::Start(6 * CHUNK as u64)))
-        .await
-        .unwrap();
+    ok(reader.seek(SeekFrom::Start(6 * CHUNK as u64))).await;
     let error = within(reader.read(&mut [0; 100])).await.unwrap_err();
     let error = error
         .get_ref()
@@ -484,79 +367,42 @@ async fn a_file_that_changes_under_its_reader_is_an_error_and_not_a_mixture() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_that_are_dropped_in_the_middle_hold_up_nobody() {
-    let served = Served::start().await;
-    let bytes = content(40 * CHUNK);
-    std::fs::write(served.path("file"), &bytes).unwrap();
-    let client = within(served.connect(2)).await.unwrap();
-    for turn in 0..100 {
-        let mut reader = within(client.open(&name("file"))).await.unwrap();
-        let mut some = vec![0; turn * CHUNK / 8];
-        within(reader.read_exact(&mut some)).await.unwrap();
-        assert!(some == bytes[..some.len()]);
-    }
-    assert!(within(client.read(&name("file"), None)).await.unwrap() == bytes);
-    within(client.close()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn files_are_written_as_their_bytes_come() {
-    let served = Served::start().await;
-    let client = within(served.connect(3)).await.unwrap();
-    let parents = CopyOptions {
-        parents: true,
-        ..CopyOptions::default()
-    };
-    for (number, size) in [
-        0,
-        1,
-        CHUNK - 1,
-        CHUNK,
-        CHUNK + 1,
-        2 * CHUNK,
-        50 * CHUNK + 77,
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (bytes, file) = (content(size), format!("new/{number}/file"));
-        let mut writer = client.create(&name(&file), parents);
-        for piece in bytes.chunks(100_003) {
-            within(writer.write_all(piece)).await.unwrap();
+    for served in Served::of_both(&[], |builder| builder).await {
+        let client = served.client(3).await;
+        for size in AWKWARD {
+            let (bytes, file) = (content(size), format!("new/{size}/file"));
+            let mut writer = client.create(&name(&file), PARENTS);
+            for piece in bytes.chunks(100_003) {
+                within(writer.write_all(piece)).await.unwrap();
+            }
+            within(writer.flush()).await.unwrap();
+            assert_eq!(
+                served.bytes(&file),
+                None,
+                "nothing has the name before the end"
+            );
+            let report = within(writer.finish()).await.unwrap();
+            let found = (report.size, report.digest);
+            assert_eq!(found, (size as u64, Some(digest(&bytes))));
+            assert!(served.bytes(&file).unwrap() == bytes, "{size} bytes");
+            let dir = served.path(&format!("new/{size}"));
+            assert!(!dir.exists() || leftovers(&dir).is_empty());
         }
-        within(writer.flush()).await.unwrap();
-        assert!(
-            !served.path(&file).exists(),
-            "nothing has the name before the end"
-        );
-        let report = within(writer.finish()).await.unwrap();
-        assert_eq!(
-            (report.size, report.digest),
-            (size as u64, Some(digest(&bytes)))
-        );
-        assert!(
-            std::fs::read(served.path(&file)).unwrap() == bytes,
-            "{size} bytes"
-        );
-        assert_eq!(
-            leftovers(served.path(&file).parent().unwrap()),
-            Vec::<String>::new()
-        );
+        let without = within(client.write(&name("missing/file"), "x", PLAIN)).await;
+        assert!(without.unwrap_err().is_not_found());
+        served.tidied().await;
     }
-    let without = within(client.write(&name("missing/file"), "x", CopyOptions::default())).await;
-    assert!(without.unwrap_err().is_not_found());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_is_dropped_leaves_nothing() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     std::fs::write(served.path("kept"), "before").unwrap();
     for turn in 0..30 {
-        let mut writer = client.create(&name(["new", "kept"][turn % 2]), replace());
-        within(writer.write_all(&content(turn * CHUNK / 3)))
-            .await
-            .unwrap();
+        let mut writer = client.create(&name(["new", "kept"][turn % 2]), REPLACE);
+        ok(writer.write_all(&content(turn * CHUNK / 3))).await;
         match turn % 3 {
             0 => tokio::time::sleep(Duration::from_millis(turn as u64)).await,
             1 => drop(tokio::time::timeout(
@@ -567,20 +413,18 @@ async fn a_writer_that_is_dropped_leaves_nothing() {
         }
         drop(writer);
     }
-    no_leftovers(&served).await;
+    served.tidied().await;
     assert_eq!(names_in(served.root.path()), ["kept"]);
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"before");
-    within(client.write(&name("new"), "works", CopyOptions::default()))
-        .await
-        .unwrap();
+    ok(client.write(&name("new"), "works", PLAIN)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_to_what_may_not_be_written_says_why() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     std::fs::write(served.path("kept"), "before").unwrap();
-    let mut writer = client.create(&name("kept"), CopyOptions::default());
+    let mut writer = client.create(&name("kept"), PLAIN);
     let bytes = content(30 * CHUNK);
     let error = within(writer.write_all(&bytes)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
@@ -599,9 +443,9 @@ async fn a_write_to_what_may_not_be_written_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_is_shut_down_has_stored_its_file() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let bytes = content(3 * CHUNK + 7);
-    let mut writer = client.create(&name("stored"), CopyOptions::default());
+    let mut writer = client.create(&name("stored"), PLAIN);
     within(writer.write_all(&bytes)).await.unwrap();
     within(writer.shutdown()).await.unwrap();
     assert!(std::fs::read(served.path("stored")).unwrap() == bytes);
@@ -613,56 +457,20 @@ async fn a_writer_that_is_shut_down_has_stored_its_file() {
         bytes.len() as u64
     );
 
-    let mut writer = client.create(&name("stored"), CopyOptions::default());
+    let mut writer = client.create(&name("stored"), PLAIN);
     let error = within(writer.shutdown()).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
     assert!(within(writer.finish()).await.is_err());
-    drop(client.create(&name("dropped"), CopyOptions::default()));
-    no_leftovers(&served).await;
+    drop(client.create(&name("dropped"), PLAIN));
+    served.tidied().await;
     assert_eq!(names_in(served.root.path()), ["stored"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn sixty_four_objects_are_written_read_and_removed_at_once() {
-    let served = Served::start().await;
-    let client = within(served.connect(3)).await.unwrap();
-    let parents = CopyOptions {
-        parents: true,
-        ..CopyOptions::default()
-    };
-    let all = (0..64_usize).map(|number| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let (file, bytes) = (
-                name(&format!("at-once/{}/{number}", number % 5)),
-                content(number * 7919),
-            );
-            client.write(&file, &bytes, parents).await.unwrap();
-            assert!(client.read(&file, None).await.unwrap() == bytes);
-            let mut reader = client.open(&file).await.unwrap();
-            let mut read = Vec::new();
-            reader.read_to_end(&mut read).await.unwrap();
-            assert!(read == bytes);
-            assert_eq!(client.stat(&file).await.unwrap().size, bytes.len() as u64);
-            client.remove(&file).await.unwrap();
-        })
-    });
-    for task in all.collect::<Vec<_>>() {
-        within(task).await.unwrap();
-    }
-    for dir in 0..5 {
-        assert_eq!(
-            names(&client, &format!("at-once/{dir}")).await,
-            Vec::<String>::new()
-        );
-    }
 }
 
 /// Writes a slice of the file `f`.
 async fn write_slice(client: &Client, slice: Slice, bytes: &[u8]) -> Result<(), Error> {
     let options = CopyOptions {
         slice: Some(slice),
-        ..CopyOptions::default()
+        ..PLAIN
     };
     let mut writer = client.create(&name("f"), options);
     let _ = writer.write_all(bytes).await;
@@ -672,7 +480,7 @@ async fn write_slice(client: &Client, slice: Slice, bytes: &[u8]) -> Result<(), 
 #[tokio::test(flavor = "multi_thread")]
 async fn slices_of_a_file_are_written_at_once_and_none_beyond_it() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let bytes = content(9 * CHUNK + 12_345);
     let size = bytes.len() as u64;
     let slice = |offset: usize| Slice {
@@ -725,13 +533,13 @@ async fn slices_of_a_file_are_written_at_once_and_none_beyond_it() {
     std::os::unix::fs::symlink("real", &link).unwrap();
     assert!(write_slice(&client, slice(0), b"a").await.is_err());
     assert!(std::fs::read(served.path("real")).unwrap() == bytes);
-    no_leftovers(&served).await;
+    served.tidied().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_grows_with_its_slices_in_any_order() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let bytes = content(40 * 1000);
     let mut tasks = tokio::task::JoinSet::new();
     for number in (0..40).rev() {
@@ -753,7 +561,7 @@ async fn a_file_grows_with_its_slices_in_any_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_asks_than_may_be_under_way_wait_for_their_turn() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let asks = (0..1000).map(|number| {
         let client = client.clone();
         tokio::spawn(async move { client.make_dir(&name(&format!("d/{number}"))).await })
@@ -772,13 +580,9 @@ async fn more_asks_than_may_be_under_way_wait_for_their_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_is_told_to_whoever_looks() {
     let served = Served::start().await;
-    let client = within(served.connect_at(1, Some(nicstripe::BitRate(200_000_000))))
-        .await
-        .unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let source = here.path().join("source");
-    std::fs::write(&source, content(40 * CHUNK)).unwrap();
-    let transfer = client.put(&source, None, CopyOptions::default());
+    let client = served.client_at(1, nicstripe::BitRate(200_000_000)).await;
+    let (_here, source) = source_of(content(40 * CHUNK));
+    let transfer = client.put(&source, None, PLAIN);
     let mut seen = transfer.progress();
     within(async {
         while seen.bytes == 0 || seen.size == 0 {
@@ -788,17 +592,15 @@ async fn progress_is_told_to_whoever_looks() {
     })
     .await;
     assert_eq!(seen.size, 40 * CHUNK as u64);
-    within(transfer.finish()).await.unwrap();
+    done(transfer).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let bytes = content(6 * CHUNK);
-    within(client.write(&name("kept"), &bytes, CopyOptions::default()))
-        .await
-        .unwrap();
+    ok(client.write(&name("kept"), &bytes, PLAIN)).await;
     let mut random = 3_usize;
     for turn in 0..400 {
         random = random
@@ -809,12 +611,7 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
         let cut_short = async {
             match turn % 5 {
                 0 => drop(client.read(&kept, None).await.unwrap()),
-                1 => drop(
-                    client
-                        .write(&file, &bytes, CopyOptions::default())
-                        .await
-                        .unwrap(),
-                ),
+                1 => drop(client.write(&file, &bytes, PLAIN).await.unwrap()),
                 2 => drop(client.list(None).await.unwrap()),
                 3 => drop(
                     client
@@ -833,12 +630,7 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
         };
         let _ = tokio::time::timeout(moment, cut_short).await;
     }
-    within(async {
-        while !leftovers(served.root.path()).is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    served.tidied().await;
     // A written object is complete or absent.
     for file in names_in(served.root.path())
         .iter()
@@ -849,7 +641,7 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
     // The full number of concurrent transfers is still available.
     let all = (0..nicstripe::MOST_TRANSFERS).map(|number| {
         let client = client.clone();
-        let mut writer = client.create(&name(&format!("last-{number}")), CopyOptions::default());
+        let mut writer = client.create(&name(&format!("last-{number}")), PLAIN);
         async move {
             writer.write_all(&[7; CHUNK + 1]).await.unwrap();
             writer
@@ -865,16 +657,6 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
     within(client.close()).await;
 }
 
-/// Waits until the daemon has ended the last transfers.
-async fn no_leftovers(served: &Served) {
-    within(async {
-        while !leftovers(served.root.path()).is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-}
-
 fn names_in(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir)
         .unwrap()
@@ -888,7 +670,7 @@ const REMOVALS: u32 = 5;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_others_remove_while_it_is_empty_gets_its_files() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let dir = served.path("a");
     let ended = AtomicBool::new(false);
     let removals = AtomicU32::new(0);
@@ -904,15 +686,11 @@ async fn a_directory_that_others_remove_while_it_is_empty_gets_its_files() {
                 thread::yield_now();
             }
         });
-        let parents = CopyOptions {
-            parents: true,
-            ..CopyOptions::default()
-        };
         let written = tokio::task::block_in_place(|| {
             Handle::current().block_on(async {
                 for _ in 0..500 {
                     removals.store(0, Ordering::Relaxed);
-                    within(client.write(&name("a/b/c"), "x", parents)).await?;
+                    within(client.write(&name("a/b/c"), "x", PARENTS)).await?;
                     within(client.remove(&name("a/b/c"))).await?;
                 }
                 Ok::<_, Error>(())

@@ -7,8 +7,8 @@ use std::{
     thread::Thread,
 };
 
-use crate::harness::{Served, content, name, within};
-use nicstripe::{CopyOptions, Error};
+use crate::harness::{PLAIN, REPLACE, Served, content, name, within};
+use nicstripe::Error;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     runtime::Runtime,
@@ -39,10 +39,6 @@ fn every_call_works_without_a_runtime_before_and_after_a_restart_of_the_daemon()
     let runtime = Runtime::new().unwrap();
     let mut served = runtime.block_on(Served::start());
     let client = runtime.block_on(served.connect(1)).unwrap();
-    let options = CopyOptions {
-        replace: true,
-        ..CopyOptions::default()
-    };
     for restarts in 0..2 {
         if restarts > 0 {
             runtime.block_on(served.crash());
@@ -50,7 +46,7 @@ fn every_call_works_without_a_runtime_before_and_after_a_restart_of_the_daemon()
         }
         let (file, moved) = (name("file"), name("moved"));
         assert_eq!(wait(client.list(None)).unwrap(), [], "{restarts}");
-        wait(client.write(&file, "bytes", options)).unwrap();
+        wait(client.write(&file, "bytes", REPLACE)).unwrap();
         assert_eq!(wait(client.read(&file, None)).unwrap(), b"bytes");
         wait(client.rename(&file, &moved, nicstripe::RenameOptions::default())).unwrap();
         wait(async {
@@ -81,7 +77,7 @@ fn a_second_runtime_that_is_dropped_ends_no_work_of_the_first() {
     first.block_on(served.start_again());
     // Makes the new session.
     second.block_on(within(client.list(None))).unwrap();
-    let mut object = client.create(&name("file"), CopyOptions::default());
+    let mut object = client.create(&name("file"), PLAIN);
     let bytes = content(300_000);
     first.block_on(object.write_all(&bytes)).unwrap();
     drop(second);
@@ -95,7 +91,7 @@ fn a_client_whose_runtime_has_ended_says_so() {
     let served = daemon.block_on(Served::start());
     let runtime = Runtime::new().unwrap();
     let client = runtime.block_on(served.connect(1)).unwrap();
-    let running = client.create(&name("file"), CopyOptions::default());
+    let running = client.create(&name("file"), PLAIN);
     drop(runtime);
     let ended = |error: Error| {
         assert!(matches!(error, Error::RuntimeEnded), "{error:?}");
@@ -105,7 +101,7 @@ fn a_client_whose_runtime_has_ended_says_so() {
     ended(wait(client.list(None)).unwrap_err());
     ended(daemon.block_on(client.stat(&name("file"))).unwrap_err());
     let late = name("late");
-    let written = wait(client.write(&late, "bytes", CopyOptions::default()));
+    let written = wait(client.write(&late, "bytes", PLAIN));
     ended(written.unwrap_err());
     wait(client.close());
 }
@@ -113,8 +109,8 @@ fn a_client_whose_runtime_has_ended_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clones_of_a_closed_client_are_told_and_its_transfers_are_interrupted() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
-    let mut object = client.create(&name("file"), CopyOptions::default());
+    let client = served.client(1).await;
+    let mut object = client.create(&name("file"), PLAIN);
     within(object.write_all(&content(300_000))).await.unwrap();
     within(client.clone().close()).await;
     let interrupted = within(object.finish()).await.unwrap_err();
@@ -122,10 +118,9 @@ async fn clones_of_a_closed_client_are_told_and_its_transfers_are_interrupted() 
         matches!(interrupted, Error::Cancelled { resumable: false }),
         "{interrupted:?}"
     );
-    let options = CopyOptions::default();
     let late = name("late");
     for told in [
-        within(client.write(&late, "bytes", options)).await.err(),
+        within(client.write(&late, "bytes", PLAIN)).await.err(),
         within(client.list(None)).await.err(),
         within(client.peer()).await.err(),
         within(client.dial("localhost:22")).await.err(),

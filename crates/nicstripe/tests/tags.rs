@@ -1,35 +1,23 @@
 //! Tests of entity tags: what has one, when it changes, and what depends on it.
 
-use nicstripe::{
-    CopyOptions, ETag, Error, FailCode, OpenOptions, RenameOptions, TreeOptions,
-    storage::MemoryStorage,
-};
+use nicstripe::{CopyOptions, ETag, Error, FailCode, OpenOptions, RenameOptions, TreeOptions};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-use crate::harness::{Served, content, name, within};
-
-fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
-    result.err().and_then(|error| error.fail_code())
-}
+use crate::harness::{PLAIN, REPLACE, Served, code, content, in_memory, name, ok, within};
 
 fn only_if(tag: ETag) -> CopyOptions {
     CopyOptions {
         only_if: Some(tag),
-        ..CopyOptions::default()
+        ..PLAIN
     }
-}
-
-async fn in_memory() -> Served {
-    let root = tempfile::tempdir().unwrap();
-    Served::start_built(root, |builder| builder.storage(MemoryStorage::new())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_has_the_same_tag_wherever_it_is_told_until_it_changes() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let a = name("a");
-        let written = within(client.write(&a, content(700_000), CopyOptions::default()));
+        let written = within(client.write(&a, content(700_000), PLAIN));
         let first = written.await.unwrap().etag.unwrap();
         let reader = within(client.open(&a)).await.unwrap();
         let read = within(client.read_with(&a, OpenOptions::default()));
@@ -40,11 +28,7 @@ async fn a_file_has_the_same_tag_wherever_it_is_told_until_it_changes() {
         assert_eq!(within(client.stat(&a)).await.unwrap(), read.stat);
         assert_eq!([listed[0].stat.etag, read.stat.etag], [Some(first); 2]);
 
-        let again = CopyOptions {
-            replace: true,
-            ..CopyOptions::default()
-        };
-        let again = within(client.write(&a, content(700_000), again)).await;
+        let again = within(client.write(&a, content(700_000), REPLACE)).await;
         let second = again.unwrap().etag.unwrap();
         assert_ne!(first, second, "equal bytes are another file");
         within(client.make_dir(&name("dir"))).await.unwrap();
@@ -55,10 +39,10 @@ async fn a_file_has_the_same_tag_wherever_it_is_told_until_it_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_depends_on_a_tag_is_done_to_that_content_alone() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let (a, b) = (name("a"), name("b"));
         let write = |bytes: &'static str, options| client.write(&a, bytes, options);
-        let first = within(write("one", CopyOptions::default())).await.unwrap();
+        let first = within(write("one", PLAIN)).await.unwrap();
         let first = first.etag.unwrap();
         let second = within(write("two", only_if(first))).await.unwrap();
         let second = second.etag.unwrap();
@@ -90,9 +74,7 @@ async fn what_depends_on_a_tag_is_done_to_that_content_alone() {
         };
         let read = within(client.read_with(&a, known)).await.unwrap();
         assert_eq!((&read.bytes[..], read.stat.size), (&b"w"[..], 3));
-        within(client.rename(&a, &b, renaming(second)))
-            .await
-            .unwrap();
+        ok(client.rename(&a, &b, renaming(second))).await;
         // A file system counts a new name as a change.
         let moved = within(client.stat(&b)).await.unwrap().etag.unwrap();
         within(client.remove_if(&b, moved)).await.unwrap();
@@ -104,12 +86,9 @@ async fn what_depends_on_a_tag_is_done_to_that_content_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_writers_that_know_the_same_content_one_replaces_it() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let a = name("a");
-    let mut tag = within(client.write(&a, "0", CopyOptions::default()))
-        .await
-        .unwrap()
-        .etag;
+    let mut tag = within(client.write(&a, "0", PLAIN)).await.unwrap().etag;
     for round in 0..10 {
         let writers: Vec<_> = (0..8)
             .map(|writer| {
@@ -146,7 +125,7 @@ async fn of_writers_that_know_the_same_content_one_replaces_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_of_a_range_ends_with_it_and_reads_one_content() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let (a, bytes) = (name("a"), content(5_000_000));
     std::fs::write(served.path("a"), &bytes).unwrap();
     let open = |range| {
@@ -202,21 +181,15 @@ async fn a_reader_of_a_range_ends_with_it_and_reads_one_content() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_what_is_replaced_or_removed_meanwhile_has_the_old_content() {
     for served in [Served::start().await, in_memory().await] {
-        let client = within(served.connect(2)).await.unwrap();
+        let client = served.client(2).await;
         let (a, old) = (name("a"), content(40_000_000));
-        within(client.write(&a, &old, CopyOptions::default()))
-            .await
-            .unwrap();
-        let replacing = CopyOptions {
-            replace: true,
-            ..CopyOptions::default()
-        };
+        within(client.write(&a, &old, PLAIN)).await.unwrap();
         for round in 0..2 {
             // More than may be read ahead.
             let reader = client.open_with(&a, OpenOptions::default());
             let mut reader = within(reader).await.unwrap();
             match round {
-                0 => drop(within(client.write(&a, &old, replacing)).await.unwrap()),
+                0 => drop(within(client.write(&a, &old, REPLACE)).await.unwrap()),
                 _ => within(client.remove(&a)).await.unwrap(),
             }
             let mut read = Vec::new();
@@ -230,11 +203,9 @@ async fn who_reads_what_is_replaced_or_removed_meanwhile_has_the_old_content() {
 async fn a_condition_grants_no_right_and_a_tree_has_no_tag() {
     let root = tempfile::tempdir().unwrap();
     let served = Served::start_built(root, |builder| builder.append_only(true)).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let a = name("a");
-    let tag = within(client.write(&a, "one", CopyOptions::default()))
-        .await
-        .unwrap();
+    let tag = within(client.write(&a, "one", PLAIN)).await.unwrap();
     let tag = tag.etag.unwrap();
     let renaming = RenameOptions {
         only_if: Some(tag),

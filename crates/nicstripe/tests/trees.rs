@@ -1,15 +1,27 @@
 //! Tests of tree copies between a client and a daemon in one process.
 
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
-use crate::harness::{Served, content, leftovers, name, within};
-use nicstripe::{BitRate, CopyOptions, Report, TreeOptions, TreeSource};
+use crate::harness::{PLAIN, Served, content, done, finished, leftovers, name, ok};
+use nicstripe::{BitRate, Client, CopyOptions, Report, TreeOptions, TreeSource};
 
 fn under_name() -> TreeOptions {
     TreeOptions {
         as_name: true,
         ..everything()
     }
+}
+
+/// Copies a tree to the daemon under the name `copy`.
+async fn put(client: &Client, tree: PathBuf) -> Report {
+    let copied = client.put_tree([tree], Some(name("copy")), under_name());
+    done(copied).await.unwrap()
 }
 
 fn everything() -> TreeOptions {
@@ -20,7 +32,7 @@ fn everything() -> TreeOptions {
         hard_links: true,
         files: CopyOptions {
             preserve: true,
-            ..CopyOptions::default()
+            ..PLAIN
         },
         ..TreeOptions::default()
     }
@@ -90,57 +102,31 @@ fn counts(report: &Report) -> (u64, u64, u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothing() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let here = tempfile::tempdir().unwrap();
     let tree = here.path().join("tree");
     plant(&tree);
 
-    let report = within(
-        client
-            .put_tree(vec![tree.clone()], Some(name("copy")), under_name())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = put(&client, tree.clone()).await;
     assert_eq!(difference(&tree, &served.path("copy")), "");
     assert_eq!(counts(&report), (306, 0, 4));
-    let report = within(
-        client
-            .put_tree(vec![tree.clone()], Some(name("copy")), under_name())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = put(&client, tree.clone()).await;
     assert_eq!(
         difference(&tree, &served.path("copy/tree")),
         "",
         "into the directory, since it exists"
     );
     assert_eq!(counts(&report), (306, 0, 4));
-    let report = within(
-        client
-            .put_tree(vec![tree.join("")], Some(name("copy")), under_name())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = put(&client, tree.join("")).await;
     assert_eq!(counts(&report).0, 0);
 
     let back = here.path().join("back");
     let sources = vec![TreeSource::named(name("copy/tree"))];
-    let report = within(
-        client
-            .get_tree(sources.clone(), &back, under_name())
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let report = finished(client.get_tree(sources.clone(), &back, under_name())).await;
     assert_eq!(difference(&tree, &back), "");
     assert_eq!(counts(&report), (306, 0, 4));
     let sources = vec![TreeSource::content_of(Some(name("copy/tree")))];
-    let report = within(client.get_tree(sources, &back, under_name()).finish())
-        .await
-        .unwrap();
+    let report = finished(client.get_tree(sources, &back, under_name())).await;
     assert_eq!(counts(&report).0, 0);
     for dir in [served.root.path(), &served.path("copy"), &back] {
         assert_eq!(leftovers(dir), [""; 0]);
@@ -150,7 +136,7 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let here = tempfile::tempdir().unwrap();
     let tree = here.path().join("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
@@ -169,9 +155,8 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
         delete: true,
         ..everything()
     };
-    let report = within(client.put_tree(vec![tree], None, options).finish())
+    let report = finished(client.put_tree(vec![tree], None, options))
         .await
-        .unwrap()
         .tree
         .unwrap();
     assert_eq!(
@@ -185,9 +170,7 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
 async fn a_session_has_four_trees_at_once() {
     let served = Served::start().await;
     // Slow enough that no transfer completes.
-    let client = within(served.connect_at(1, Some(BitRate(1_000_000))))
-        .await
-        .unwrap();
+    let client = served.client_at(1, BitRate(1_000_000)).await;
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("file"), content(3 << 20)).unwrap();
     let put = |number| {
@@ -201,11 +184,7 @@ async fn a_session_has_four_trees_at_once() {
     for number in 0..5 {
         trees.spawn(put(number).finish());
     }
-    let error = within(trees.join_next())
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap_err();
+    let error = ok(trees.join_next()).await.unwrap().unwrap_err();
     assert!(
         error.to_string().contains("limit of 4 concurrent trees"),
         "{error}"

@@ -1,5 +1,6 @@
 //! Tests of tunnels and listeners through the library's API.
 
+use crate::harness::{Served, ok, within};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::SocketAddr,
@@ -7,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use nicstripe::{
-    CancellationToken, Client, Daemon, Error, TargetRefusal, blocking,
-    trust::{Identity, Peers, PublicLine},
-};
+use nicstripe::{Client, Error, TargetRefusal, blocking};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -23,11 +21,10 @@ use tokio::{
 /// Daemon and connected client, with a TCP service that the client may reach through a tunnel. The
 /// client may listen at any free port, and at a socket file.
 struct Stage {
-    root: TempDir,
+    served: Served,
     client: Client,
     target: String,
     accepted: mpsc::UnboundedReceiver<TcpStream>,
-    shutdown: CancellationToken,
 }
 
 impl Stage {
@@ -42,56 +39,32 @@ impl Stage {
                 }
             }
         });
-        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let trusting = |identity: &Identity, options: &str| {
-            let mut peers = Peers::default();
-            peers
-                .add(
-                    &PublicLine::new(identity.public_key(), "peer"),
-                    Some("peer"),
-                )
-                .unwrap();
-            peers
-                .set_options(&identity.public_key(), options.parse().unwrap())
-                .unwrap();
-            peers
+        let options = |root: &TempDir| {
+            let file = root.path().join("x.sock");
+            format!("dial={address},listen=0,listen=unix:{}", file.display())
         };
-        let root = tempfile::tempdir().unwrap();
-        let file = root.path().join("x.sock");
-        let options = format!("dial={address},listen=0,listen=unix:{}", file.display());
-        let bound = Daemon::builder()
-            .peers(trusting(&client, &options))
-            .root(root.path().to_owned())
-            .port(0)
-            .interfaces(vec!["lo".into()])
-            .identity(daemon.clone());
-        let bound = bound.bind().await.unwrap();
-        let port = bound.addresses()[0].address.port();
-        let shutdown = CancellationToken::new();
-        tokio::spawn(bound.run(shutdown.clone()));
-        let links = vec![
-            "127.0.0.1=127.0.1.1".parse().unwrap(),
-            "127.0.0.2=127.0.1.2".parse().unwrap(),
-        ];
-        let client = Client::builder()
-            .identity(client)
-            .peers(trusting(&daemon, "read-only"))
-            .port(port)
-            .patience(Duration::from_secs(5))
-            .links(links);
-        let client = client.connect("127.0.0.1").await.unwrap();
+        let served = Served::start_granting(options, |builder| builder).await;
+        let client = served.builder(2).patience(Duration::from_secs(5));
         Self {
-            root,
-            client,
+            client: client.connect("127.0.0.1").await.unwrap(),
+            served,
             target: address.to_string(),
             accepted,
-            shutdown,
         }
     }
 
     /// Returns the path of the socket file at which the client may listen.
     fn socket_file(&self) -> PathBuf {
-        self.root.path().join("x.sock")
+        self.served.path("x.sock")
+    }
+
+    async fn socket_file_goes(&self) {
+        let gone = async {
+            while self.socket_file().exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(gone).await;
     }
 
     fn socket_address(&self) -> String {
@@ -99,10 +72,16 @@ impl Stage {
     }
 }
 
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(30), future)
-        .await
-        .expect("took too long")
+async fn all_of(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    within(stream.read_to_end(&mut bytes)).await.unwrap();
+    bytes
+}
+
+/// Asserts that the next read fails because of a reset.
+async fn is_reset(stream: &mut (impl AsyncReadExt + Unpin)) {
+    let error = within(stream.read(&mut [0; 9])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,14 +91,10 @@ async fn a_tunnel_is_read_and_written_and_each_way_ends_by_itself() {
     let mut service = within(stage.accepted.recv()).await.unwrap();
     tunnel.write_all(b"question").await.unwrap();
     tunnel.shutdown().await.unwrap();
-    let mut bytes = Vec::new();
-    within(service.read_to_end(&mut bytes)).await.unwrap();
-    assert_eq!(bytes, b"question");
+    assert_eq!(all_of(&mut service).await, b"question");
     service.write_all(b"answer").await.unwrap();
     drop(service);
-    let mut bytes = Vec::new();
-    within(tunnel.read_to_end(&mut bytes)).await.unwrap();
-    assert_eq!(bytes, b"answer");
+    assert_eq!(all_of(&mut tunnel).await, b"answer");
     assert!(tunnel.write_all(b"more").await.is_err());
 }
 
@@ -151,19 +126,13 @@ async fn a_tunnel_that_is_dropped_is_reset_and_one_whose_service_resets_it_too()
     let tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     let mut service = within(stage.accepted.recv()).await.unwrap();
     drop(tunnel);
-    assert_eq!(
-        within(service.read(&mut [0; 9])).await.unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    is_reset(&mut service).await;
 
     let mut tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     let service = within(stage.accepted.recv()).await.unwrap();
     service.set_zero_linger().unwrap();
     drop(service);
-    assert_eq!(
-        within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    is_reset(&mut tunnel).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,10 +151,7 @@ async fn what_was_written_and_ended_arrives_although_the_client_is_closed() {
     tunnel.shutdown().await.unwrap();
     within(stage.client.clone().close()).await;
     assert!(within(reader).await.unwrap().unwrap() == bytes);
-    assert_eq!(
-        within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    is_reset(&mut tunnel).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,11 +159,8 @@ async fn tunnels_end_with_a_reset_when_the_daemon_does() {
     let mut stage = Stage::new().await;
     let mut tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     let _service = within(stage.accepted.recv()).await.unwrap();
-    stage.shutdown.cancel();
-    assert_eq!(
-        within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    stage.served.shutdown.cancel();
+    is_reset(&mut tunnel).await;
     assert!(within(stage.client.dial(&stage.target)).await.is_err());
 }
 
@@ -229,14 +192,10 @@ async fn connections_to_a_listener_of_the_daemon_are_tunnels_of_the_client() {
         let mut tunnel = within(listener.accept()).await.unwrap();
         local.write_all(&number.to_le_bytes()).await.unwrap();
         local.shutdown().await.unwrap();
-        let mut bytes = Vec::new();
-        within(tunnel.read_to_end(&mut bytes)).await.unwrap();
-        assert_eq!(bytes, number.to_le_bytes());
+        assert_eq!(all_of(&mut tunnel).await, number.to_le_bytes());
         tunnel.write_all(b"answer").await.unwrap();
         tunnel.shutdown().await.unwrap();
-        let mut bytes = Vec::new();
-        within(local.read_to_end(&mut bytes)).await.unwrap();
-        assert_eq!(bytes, b"answer");
+        assert_eq!(all_of(&mut local).await, b"answer");
     }
     let other = within(stage.client.listen("127.0.0.1:0")).await.unwrap();
     ports.push(other.port());
@@ -275,46 +234,28 @@ async fn a_listener_is_where_the_line_permits_and_nowhere_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_is_dropped_closes_its_socket_and_keeps_what_it_returned() {
     let stage = Stage::new().await;
-    let mut listener = within(stage.client.listen(&stage.socket_address()))
-        .await
-        .unwrap();
+    let mut listener = ok(stage.client.listen(&stage.socket_address())).await;
     assert_eq!(listener.port(), 0);
     let mut local = UnixStream::connect(stage.socket_file()).await.unwrap();
     let mut tunnel = within(listener.accept()).await.unwrap();
     drop(listener);
-    let gone = async {
-        while stage.socket_file().exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within(gone).await;
+    stage.socket_file_goes().await;
     local.write_all(b"late").await.unwrap();
     drop(local);
-    let mut bytes = Vec::new();
-    within(tunnel.read_to_end(&mut bytes)).await.unwrap();
-    assert_eq!(bytes, b"late");
+    assert_eq!(all_of(&mut tunnel).await, b"late");
     // The place is free again.
-    within(stage.client.listen(&stage.socket_address()))
-        .await
-        .unwrap();
+    ok(stage.client.listen(&stage.socket_address())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_ends_with_an_error_when_the_daemon_does_and_leaves_no_file() {
     let stage = Stage::new().await;
-    let mut listener = within(stage.client.listen(&stage.socket_address()))
-        .await
-        .unwrap();
-    stage.shutdown.cancel();
+    let mut listener = ok(stage.client.listen(&stage.socket_address())).await;
+    stage.served.shutdown.cancel();
     let error = within(listener.accept()).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
     assert!(within(listener.accept()).await.is_err());
-    let gone = async {
-        while stage.socket_file().exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within(gone).await;
+    stage.socket_file_goes().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,34 +62,32 @@ fn times_go_there_and_back_also_before_the_epoch() {
 #[test]
 fn a_part_is_gone_on_with_where_it_is_of_the_same_origin_alone() {
     let (storage, target) = (MemoryStorage::new(), name("target"));
-    let left = |storage: &MemoryStorage| {
-        let (part, _) = storage.begin(&request(&target, 1, 10)).unwrap();
+    let same = || request(&target, 1, 10);
+    let left = || {
+        let (part, _) = storage.begin(&same()).unwrap();
         part.write_all_at(b"hello", 0).unwrap();
         part.sync(&[subtree(0)]).unwrap();
     };
-    left(&storage);
-    let (part, have) = storage.begin(&request(&target, 1, 10)).unwrap();
+    left();
+    let (part, have) = storage.begin(&same()).unwrap();
     assert_eq!(have, [subtree(0)]);
     let mut bytes = [9; 7];
     part.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"hello\0\0");
     drop(part);
 
-    let (_, have) = storage.begin(&request(&target, 2, 10)).unwrap();
-    assert_eq!(have, []);
-    left(&storage);
-    let (_, have) = storage
-        .begin(&PartRequest {
-            restart: true,
-            ..request(&target, 1, 10)
-        })
-        .unwrap();
-    assert_eq!(have, []);
-    let other = PartRequest {
-        peer: PublicKey::from_bytes([8; 32]).unwrap(),
-        ..request(&target, 1, 10)
+    let restarted = PartRequest {
+        restart: true,
+        ..same()
     };
-    assert_eq!(storage.begin(&other).unwrap().1, []);
+    let of_another = PartRequest {
+        peer: PublicKey::from_bytes([8; 32]).unwrap(),
+        ..same()
+    };
+    for other in [request(&target, 2, 10), restarted, of_another] {
+        assert_eq!(storage.begin(&other).unwrap().1, []);
+        left();
+    }
     storage.forget_unfinished();
     assert_eq!((storage.unfinished(), storage.used()), (0, 0));
 }
@@ -152,18 +150,12 @@ fn whoever_reads_a_file_has_it_as_it_was_when_it_was_opened() {
     storage.insert(&target, b"other").unwrap();
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!((&bytes, file.identity().unwrap()), (b"first", first));
-    assert_ne!(
-        storage.open(&target).unwrap().identity().unwrap().version,
-        first.version
-    );
-    assert_eq!(
-        file.read_exact_at(&mut bytes, 1).unwrap_err().kind(),
-        io::ErrorKind::UnexpectedEof
-    );
-    assert_eq!(
-        file.read_exact_at(&mut bytes, u64::MAX).unwrap_err().kind(),
-        io::ErrorKind::UnexpectedEof
-    );
+    let other = storage.open(&target).unwrap().identity().unwrap();
+    assert_ne!(other.version, first.version);
+    for offset in [1, u64::MAX] {
+        let error = file.read_exact_at(&mut bytes, offset).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
 }
 
 #[test]
@@ -193,26 +185,19 @@ fn bytes_are_where_they_were_written_whatever_the_order_and_the_borders() {
 #[test]
 fn what_is_full_takes_no_more_and_frees_what_is_removed() {
     let storage = MemoryStorage::with_limit(10);
-    assert_eq!(
-        code(storage.insert(&name("big"), [0; 11])),
-        Some(FailCode::NoSpace)
-    );
-    storage.insert(&name("a"), [0; 6]).unwrap();
-    assert_eq!(
-        code(storage.begin(&request(&name("b"), 1, 5))),
-        Some(FailCode::NoSpace)
-    );
-    storage.remove(&name("a")).unwrap();
-    let (part, _) = storage
-        .begin(&PartRequest {
-            size: None,
-            ..request(&name("b"), 1, 0)
-        })
-        .unwrap();
-    assert_eq!(
-        part.write_all_at(&[1; 11], 0).unwrap_err().kind(),
-        io::ErrorKind::StorageFull
-    );
+    let (a, b) = (name("a"), name("b"));
+    let large = code(storage.insert(&name("big"), [0; 11]));
+    storage.insert(&a, [0; 6]).unwrap();
+    let second = code(storage.begin(&request(&b, 1, 5)));
+    assert_eq!([large, second], [Some(FailCode::NoSpace); 2]);
+    storage.remove(&a).unwrap();
+    let unknown = PartRequest {
+        size: None,
+        ..request(&b, 1, 0)
+    };
+    let (part, _) = storage.begin(&unknown).unwrap();
+    let error = part.write_all_at(&[1; 11], 0).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
 #[test]
@@ -225,36 +210,29 @@ fn directories_are_listed_page_by_page_in_the_order_of_their_names() {
         storage.insert(&name(text), b"").unwrap();
     }
     let page = |dir: Option<&str>, after: Option<&str>, most| {
-        let Listed { entries, more } = storage
-            .list(dir.map(name).as_ref(), after.map(str::as_bytes), most)
-            .unwrap();
-        (
-            entries
-                .into_iter()
-                .map(|(name, _)| String::from_utf8(name).unwrap())
-                .collect::<Vec<_>>(),
-            more,
-        )
+        let (dir, after) = (dir.map(name), after.map(str::as_bytes));
+        let Listed { entries, more } = storage.list(dir.as_ref(), after, most).unwrap();
+        let names = entries
+            .into_iter()
+            .map(|(name, _)| String::from_utf8(name).unwrap());
+        (names.collect::<Vec<_>>().join(" "), more)
     };
-    assert_eq!(page(None, None, 2), (vec!["a".into(), "b".into()], true));
-    assert_eq!(
-        page(None, Some("b"), 2),
-        (vec!["b2".into(), "c".into()], false)
-    );
-    assert_eq!(page(None, Some("aa"), 1), (vec!["b".into()], true));
-    assert_eq!(
-        page(Some("b"), None, 9),
-        (vec!["deep".into(), "x".into()], false)
-    );
+    for (dir, after, most, names, more) in [
+        (None, None, 2, "a b", true),
+        (None, Some("b"), 2, "b2 c", false),
+        (None, Some("aa"), 1, "b", true),
+        (Some("b"), None, 9, "deep x", false),
+    ] {
+        assert_eq!(
+            page(dir, after, most),
+            (names.to_owned(), more),
+            "{dir:?} {after:?}"
+        );
+    }
     assert_eq!(storage.stat(&name("b/deep")).unwrap().kind, Kind::Dir);
-    assert_eq!(
-        code(storage.list(Some(&name("a")), None, 1)),
-        Some(FailCode::NotADirectory)
-    );
-    assert_eq!(
-        code(storage.list(Some(&name("z")), None, 1)),
-        Some(FailCode::NotFound)
-    );
+    let list = |dir| code(storage.list(Some(&name(dir)), None, 1));
+    assert_eq!(list("a"), Some(FailCode::NotADirectory));
+    assert_eq!(list("z"), Some(FailCode::NotFound));
 }
 
 #[test]
@@ -264,47 +242,27 @@ fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
     storage.make_dir(&name("dir/sub")).unwrap();
     storage.insert(&name("dir/file"), b"1").unwrap();
     storage.insert(&name("other"), b"2").unwrap();
+    let rename = |from, to, replace| code(storage.rename(&name(from), &name(to), replace));
+    let remove = |of| code(storage.remove(&name(of)));
 
+    let beneath_file = code(storage.make_dir(&name("dir/file/x")));
+    assert_eq!(beneath_file, Some(FailCode::NotADirectory));
+    assert_eq!(remove("dir"), Some(FailCode::Exists));
+    assert_eq!(remove("missing"), Some(FailCode::NotFound));
+    assert_eq!(rename("other", "dir/file", false), Some(FailCode::Exists));
+    assert_eq!(rename("other", "dir/sub", true), Some(FailCode::Occupied));
+    assert_eq!(rename("other", "no/where", true), Some(FailCode::NotFound));
+    assert_eq!(rename("dir", "dir/sub/dir", true), Some(FailCode::Refused));
+    assert_eq!(rename("missing", "x", true), Some(FailCode::NotFound));
+
+    assert_eq!(rename("dir", "dir2", false), None);
+    assert_eq!(rename("other", "dir2/file", true), None);
+    assert_eq!(storage.contents(&name("dir2/file")).unwrap(), b"2");
     assert_eq!(
-        code(storage.make_dir(&name("dir/file/x"))),
-        Some(FailCode::NotADirectory)
-    );
-    assert_eq!(code(storage.remove(&name("dir"))), Some(FailCode::Exists));
-    assert_eq!(
-        code(storage.remove(&name("missing"))),
-        Some(FailCode::NotFound)
-    );
-    assert_eq!(
-        code(storage.rename(&name("other"), &name("dir/file"), false)),
+        rename("dir2/file", "dir2/file", false),
         Some(FailCode::Exists)
     );
-    assert_eq!(
-        code(storage.rename(&name("other"), &name("dir/sub"), true)),
-        Some(FailCode::Occupied)
-    );
-    assert_eq!(
-        code(storage.rename(&name("other"), &name("no/where"), true)),
-        Some(FailCode::NotFound)
-    );
-    assert_eq!(
-        code(storage.rename(&name("dir"), &name("dir/sub/dir"), true)),
-        Some(FailCode::Refused)
-    );
-    assert_eq!(
-        code(storage.rename(&name("missing"), &name("x"), true)),
-        Some(FailCode::NotFound)
-    );
-
-    storage.rename(&name("dir"), &name("dir2"), false).unwrap();
-    storage
-        .rename(&name("other"), &name("dir2/file"), true)
-        .unwrap();
-    assert_eq!(storage.contents(&name("dir2/file")).unwrap(), b"2");
-    let onto_itself = |replace| storage.rename(&name("dir2/file"), &name("dir2/file"), replace);
-    assert_eq!(code(onto_itself(false)), Some(FailCode::Exists));
-    onto_itself(true).unwrap();
-    storage.remove(&name("dir2/file")).unwrap();
-    storage.remove(&name("dir2/sub")).unwrap();
-    storage.remove(&name("dir2")).unwrap();
+    assert_eq!(rename("dir2/file", "dir2/file", true), None);
+    assert_eq!(["dir2/file", "dir2/sub", "dir2"].map(remove), [None; 3]);
     assert_eq!(storage.list(None, None, 1).unwrap(), Listed::default());
 }

@@ -203,20 +203,15 @@ mod tests {
     fn a_sender_names_whom_it_knows_but_root() {
         let mut owners = Owners::knowing(THERE.name_of, THERE.id_of);
         let mut names_of = |uid, gid| owners.names_of(Owner { uid, gid });
-        assert_eq!(
-            names_of(1000, 7),
+        let names = |user, group| {
             Some(OwnerNames {
-                user: name("alice"),
+                user,
+                group,
                 ..OwnerNames::default()
             })
-        );
-        assert_eq!(
-            names_of(0, 1000),
-            Some(OwnerNames {
-                group: name("alice"),
-                ..OwnerNames::default()
-            })
-        );
+        };
+        assert_eq!(names_of(1000, 7), names(name("alice"), None));
+        assert_eq!(names_of(0, 1000), names(None, name("alice")));
         assert_eq!(names_of(0, 0), None);
         for unsendable in 1001..=1005 {
             assert_eq!(names_of(unsendable, unsendable), None, "{unsendable}");
@@ -234,19 +229,11 @@ mod tests {
             ("nor by another name of root's", 1000, "toor", 1000),
             ("as it is, to the kernel", u32::MAX, "nobody-here", u32::MAX),
         ] {
-            assert_eq!(
-                owners.local(Owner { uid: id, gid: 5 }, name(user), name("staff")),
-                Owner {
-                    uid: expected,
-                    gid: 50
-                },
-                "{why}"
-            );
+            let found = owners.local(Owner { uid: id, gid: 5 }, name(user), name("staff"));
+            assert_eq!((found.uid, found.gid), (expected, 50), "{why}");
         }
-        assert_eq!(
-            owners.local(Owner { uid: 1000, gid: 5 }, None, None),
-            Owner { uid: 1000, gid: 5 }
-        );
+        let unnamed = Owner { uid: 1000, gid: 5 };
+        assert_eq!(owners.local(unnamed, None, None), unnamed);
     }
 
     #[test]

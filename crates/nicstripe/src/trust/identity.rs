@@ -216,27 +216,13 @@ mod tests {
     #[test]
     fn the_first_use_makes_a_private_file_and_later_ones_read_it() {
         let (_folder, path) = folder();
-        let made = Identity::load_or_create(&path).unwrap();
-        assert_eq!(
-            Identity::load_or_create(&path).unwrap().public_key(),
-            made.public_key()
-        );
-        assert_eq!(
-            Identity::load(&path).unwrap().public_key(),
-            made.public_key()
-        );
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
-            0o600
-        );
-        assert_eq!(
-            fs::metadata(path.parent().unwrap())
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o7777,
-            0o700
-        );
+        let made = Identity::load_or_create(&path).unwrap().public_key();
+        assert_eq!(Identity::load_or_create(&path).unwrap().public_key(), made);
+        assert_eq!(Identity::load(&path).unwrap().public_key(), made);
+        for (path, mode) in [(&*path, 0o600), (path.parent().unwrap(), 0o700)] {
+            let permissions = fs::metadata(path).unwrap().permissions();
+            assert_eq!(permissions.mode() & 0o7777, mode);
+        }
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let text = fs::read_to_string(&path).unwrap();
         assert!(
@@ -304,22 +290,14 @@ mod tests {
     fn only_a_regular_file_is_read() {
         let (folder, _) = folder();
         let pipe = folder.path().join("pipe");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &pipe,
-            rustix::fs::FileType::Fifo,
-            0o600.into(),
-            0,
-        )
-        .unwrap();
-        assert!(matches!(
-            Identity::load(&pipe),
-            Err(IdentityError::File(FileError::NotRegular { .. }))
-        ));
-        assert!(matches!(
-            Identity::load(folder.path()),
-            Err(IdentityError::File(FileError::NotRegular { .. }))
-        ));
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, 0o600.into(), 0).unwrap();
+        for path in [&*pipe, folder.path()] {
+            assert!(matches!(
+                Identity::load(path),
+                Err(IdentityError::File(FileError::NotRegular { .. }))
+            ));
+        }
         let socket = folder.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
         assert!(matches!(

@@ -14,7 +14,7 @@ use crate::{
 
 const SIZE: usize = (5 << 20) + 77;
 
-fn plan(file: &Path, reverse: bool) -> BenchPlan {
+pub(crate) fn plan(file: &Path, reverse: bool) -> BenchPlan {
     let disk = DiskPlan {
         file: file.to_owned(),
         name: Some(name("target")),
@@ -29,8 +29,8 @@ fn plan(file: &Path, reverse: bool) -> BenchPlan {
     }
 }
 
-async fn bench(served: &Served, plan: BenchPlan) -> (BenchReport, Vec<String>) {
-    let client = within(served.connect(1)).await.unwrap();
+pub(crate) async fn bench(served: &Served, plan: BenchPlan) -> (BenchReport, Vec<String>) {
+    let client = served.client(1).await;
     let mut bench = client.bench(plan);
     let mut notes = Vec::new();
     while let Some(event) = within(bench.next_event()).await {
@@ -86,21 +86,6 @@ async fn all_stages_are_measured_in_turn_and_nothing_of_them_stays() {
     let (report, notes) = bench(&served, plan(&source, false)).await;
     assert_whole(&report, Direction::ToDaemon);
     assert_eq!((notes, names(served.root.path())), (vec![], vec![]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_has_the_name_is_neither_replaced_nor_in_the_way() {
-    let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
-    let source = here.path().join("source");
-    std::fs::write(&source, content(SIZE)).unwrap();
-    std::fs::write(served.path("target"), "mine").unwrap();
-    let (report, notes) = bench(&served, plan(&source, false)).await;
-    assert_whole(&report, Direction::ToDaemon);
-    assert_eq!(
-        (notes, names(served.root.path())),
-        (vec![], vec!["target".to_owned()])
-    );
-    assert_eq!(std::fs::read(served.path("target")).unwrap(), b"mine");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,40 +161,4 @@ async fn what_cannot_be_measured_is_noted_and_the_rest_is_measured() {
             .any(|note| note.contains("exceeds the 1048576 bytes")),
         "{notes:?}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stage_that_is_stopped_ends_at_once_and_leaves_nothing() {
-    let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
-    let source = here.path().join("source");
-    std::fs::File::create(&source)
-        .unwrap()
-        .set_len(8 << 30)
-        .unwrap();
-    let client = within(served.connect(1)).await.unwrap();
-    let whole = plan(&source, false);
-    let disk = DiskPlan {
-        bytes: 8 << 30,
-        ..whole.disk.clone().unwrap()
-    };
-    let mut bench = client.bench(BenchPlan {
-        disk: Some(disk),
-        ..whole.clone()
-    });
-    while !matches!(
-        within(bench.next_event()).await,
-        Some(BenchEvent::Connected { .. })
-    ) {}
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    bench.stop();
-    // Takes 100 ms on an idle machine.
-    let report = tokio::time::timeout(Duration::from_secs(5), bench.finish())
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(!report.complete);
-    assert_eq!(names(served.root.path()), [""; 0]);
-    // No leftover work delays the next benchmark.
-    std::fs::write(&source, content(SIZE)).unwrap();
-    assert!(within(client.bench(whole).finish()).await.unwrap().complete);
 }

@@ -9,8 +9,8 @@ use nicstripe::{
 };
 
 use crate::{
-    bench::quick,
-    harness::{Served, within},
+    bench::{long, quick},
+    harness::{PLAIN, Served, finished, name, source_of, within},
 };
 
 async fn waiting(bench: &mut nicstripe::Bench) -> (u32, Duration) {
@@ -21,21 +21,26 @@ async fn waiting(bench: &mut nicstripe::Bench) -> (u32, Duration) {
     }
 }
 
+async fn begun(bench: &mut nicstripe::Bench) {
+    let is_it = |event| matches!(event, Some(BenchEvent::Began { .. }));
+    while !is_it(within(bench.next_event()).await) {}
+}
+
+/// Returns why a daemon refuses a bench of another client.
+async fn refusal(served: &Served) -> String {
+    let client = served.client(1).await;
+    match within(client.bench(quick(&[Phase::Together])).finish()).await {
+        Err(Error::Refused { why, .. }) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_bench_waits_for_the_first_and_sees_it() {
     let served = Served::start().await;
-    let (one, other) = (
-        within(served.connect(1)).await.unwrap(),
-        within(served.connect(1)).await.unwrap(),
-    );
-    let mut first = one.bench(BenchPlan {
-        repeats: 12..=12,
-        ..quick(&[Phase::Together])
-    });
-    while !matches!(
-        within(first.next_event()).await,
-        Some(BenchEvent::Began { .. })
-    ) {}
+    let (one, other) = (served.client(1).await, served.client(1).await);
+    let mut first = one.bench(long(&[Phase::Together]));
+    begun(&mut first).await;
     let mut second = other.bench(quick(&[Phase::Together]));
     let (ahead, wait) = waiting(&mut second).await;
     assert!(ahead == 1 && wait > Duration::ZERO);
@@ -47,12 +52,8 @@ async fn a_second_bench_waits_for_the_first_and_sees_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
     let served = Served::start().await;
-    let (one, other) = (
-        within(served.connect(1)).await.unwrap(),
-        within(served.connect(1)).await.unwrap(),
-    );
-    let here = tempfile::tempdir().unwrap();
-    std::fs::write(here.path().join("source"), b"a few bytes").unwrap();
+    let (one, other) = (served.client(1).await, served.client(1).await);
+    let (_here, source) = source_of(b"a few bytes");
     let mut bench = one.bench(BenchPlan {
         repeats: 3..=3,
         ..quick(&[Phase::Together])
@@ -61,18 +62,9 @@ async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
     while let Some(event) = within(bench.next_event()).await {
         match event {
             BenchEvent::Began { repeat: 2, .. } => {
-                while !matches!(
-                    within(bench.next_event()).await,
-                    Some(BenchEvent::Sample { .. })
-                ) {}
-                let target = Some(crate::harness::name("target"));
-                within(
-                    other
-                        .put(here.path().join("source"), target, Default::default())
-                        .finish(),
-                )
-                .await
-                .unwrap();
+                let is_sample = |event| matches!(event, Some(BenchEvent::Sample { .. }));
+                while !is_sample(within(bench.next_event()).await) {}
+                finished(other.put(&source, Some(name("target")), PLAIN)).await;
             }
             BenchEvent::Note(text) => notes.push(text),
             _ => {}
@@ -82,21 +74,12 @@ async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
     let transfers: Vec<_> = report.runs.iter().map(|run| run.other_transfers).collect();
     assert!(report.complete && served.path("target").exists());
     // The copy outlives its load on a slow machine.
-    assert!(
-        transfers[0] == Some(0) && transfers[1..].contains(&Some(1)),
-        "{transfers:?}"
-    );
-    assert!(
-        notes
-            .iter()
-            .any(|note| note.contains("a transfer ran at the daemon")),
-        "{notes:?}"
-    );
-    assert!(
-        report.summary.sentence.contains("concurrent cop"),
-        "{}",
-        report.summary.sentence
-    );
+    let is_counted = transfers[0] == Some(0) && transfers[1..].contains(&Some(1));
+    assert!(is_counted, "{transfers:?}");
+    let told = "a transfer ran at the daemon";
+    assert!(notes.iter().any(|note| note.contains(told)), "{notes:?}");
+    let sentence = &report.summary.sentence;
+    assert!(sentence.contains("concurrent cop"), "{sentence}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,25 +89,11 @@ async fn who_finds_the_queue_full_is_told_when_there_may_be_room() {
         ..BenchLimits::default()
     })
     .await;
-    let (one, other) = (
-        within(served.connect(1)).await.unwrap(),
-        within(served.connect(1)).await.unwrap(),
-    );
-    let mut first = one.bench(BenchPlan {
-        repeats: 12..=12,
-        ..quick(&[Phase::Together])
-    });
-    while !matches!(
-        within(first.next_event()).await,
-        Some(BenchEvent::Began { .. })
-    ) {}
-    let refused = within(other.bench(quick(&[Phase::Together])).finish())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&refused, Error::Refused { why, .. } if why.contains("retry in")),
-        "{refused}"
-    );
+    let one = served.client(1).await;
+    let mut first = one.bench(long(&[Phase::Together]));
+    begun(&mut first).await;
+    let why = refusal(&served).await;
+    assert!(why.contains("retry in"), "{why}");
     drop(first);
 }
 
@@ -135,14 +104,8 @@ async fn a_daemon_that_does_not_bench_says_so() {
         ..BenchLimits::default()
     })
     .await;
-    let client = within(served.connect(1)).await.unwrap();
-    let refused = within(client.bench(quick(&[Phase::Together])).finish())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&refused, Error::Refused { why, .. } if why.contains("bench is disabled")),
-        "{refused}"
-    );
+    let why = refusal(&served).await;
+    assert!(why.contains("bench is disabled"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,17 +115,11 @@ async fn a_bench_that_has_used_up_the_daemons_time_ends_with_what_it_has() {
         ..BenchLimits::default()
     })
     .await;
-    let client = within(served.connect(1)).await.unwrap();
-    let report = within(
-        client
-            .bench(BenchPlan {
-                repeats: 12..=12,
-                ..quick(&[Phase::Together, Phase::Reverse])
-            })
-            .finish(),
-    )
-    .await
-    .unwrap();
+    let bench = served
+        .client(1)
+        .await
+        .bench(long(&[Phase::Together, Phase::Reverse]));
+    let report = within(bench.finish()).await.unwrap();
     assert!(!report.complete && !report.runs.is_empty() && report.runs.len() < 24);
 }
 
@@ -173,15 +130,11 @@ async fn sessions_of_one_bench_do_not_wait_for_each_other() {
         ..BenchLimits::default()
     })
     .await;
-    let client = within(served.connect(1)).await.unwrap();
     let plan = BenchPlan {
         sweeps: vec![SweepKind::Streams],
         budget: Some(Duration::from_secs(5)),
         ..quick(&[])
     };
-    assert!(
-        !within(client.bench(plan).finish()).await.unwrap().sweeps[0]
-            .points
-            .is_empty()
-    );
+    let report = within(served.client(1).await.bench(plan).finish()).await;
+    assert!(!report.unwrap().sweeps[0].points.is_empty());
 }

@@ -1,5 +1,6 @@
 //! Tests of sources that change during the copy.
 
+use crate::harness::{PLAIN, Served, content, digest, done, name, source_of};
 use std::{
     fs::File,
     io::Write,
@@ -14,8 +15,6 @@ use std::{
 
 use nicstripe::{BitRate, CopyOptions, Error, FailCode, Report};
 
-use super::{Served, content, digest, name, within};
-
 const SIZE: usize = 24 << 20;
 
 /// Copies a file in both directions while a thread repeatedly calls `change` on the source.
@@ -24,25 +23,19 @@ async fn copied_while(
     options: CopyOptions,
 ) -> [Result<Report, Error>; 2] {
     let served = Served::start().await;
-    let client = within(served.connect_at(2, Some(BitRate::from_mbit(400))))
-        .await
-        .unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let source = here.path().join("source");
-    std::fs::write(&source, content(SIZE)).unwrap();
+    let client = served.client_at(2, BitRate::from_mbit(400)).await;
+    let (here, source) = source_of(content(SIZE));
     std::fs::copy(&source, served.path("source")).unwrap();
     let there = while_changing(
         &source,
         change.clone(),
-        within(client.put(&source, Some(name("target")), options).finish()),
+        done(client.put(&source, Some(name("target")), options)),
     )
     .await;
     assert_is_as_reported(&there, &served.path("target"));
-    let client = within(served.connect_at(2, Some(BitRate::from_mbit(400))))
-        .await
-        .unwrap();
+    let client = served.client_at(2, BitRate::from_mbit(400)).await;
     let back = here.path().join("back");
-    let get = within(client.get(name("source"), &back, options).finish());
+    let get = done(client.get(name("source"), &back, options));
     let report = while_changing(&served.path("source"), change, get).await;
     assert_is_as_reported(&report, &back);
     [there, report]
@@ -101,68 +94,44 @@ fn overwrite(file: &File) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_changes_is_refused_unless_it_may() {
-    for result in copied_while(overwrite, CopyOptions::default()).await {
-        assert_eq!(
-            result.unwrap_err().fail_code(),
-            Some(FailCode::SourceChanged)
-        );
-    }
-    for result in copied_while(
-        overwrite,
-        CopyOptions {
-            allow_changing: true,
-            ..CopyOptions::default()
-        },
-    )
-    .await
-    {
-        result.unwrap();
-    }
+fn grow(mut file: &File) {
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).unwrap();
+    file.write_all(b"more").unwrap();
+}
+
+fn cut(file: &File) {
+    file.set_len(1 << 20).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_may_change_may_grow_and_is_sent_up_to_its_first_size() {
-    let grow = |mut file: &File| {
-        std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).unwrap();
-        file.write_all(b"more").unwrap();
-    };
-    for result in copied_while(
-        grow,
-        CopyOptions {
-            allow_changing: true,
-            ..CopyOptions::default()
-        },
-    )
-    .await
-    {
-        // The file may have grown before it was opened, but not by all appended bytes.
-        let size = result.unwrap().size;
-        assert!((SIZE as u64..SIZE as u64 + 400).contains(&size), "{size}");
-    }
-    for result in copied_while(grow, CopyOptions::default()).await {
-        assert_eq!(
-            result.unwrap_err().fail_code(),
-            Some(FailCode::SourceChanged)
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_becomes_shorter_is_refused_also_if_it_may_change() {
-    for result in copied_while(
-        |file| file.set_len(1 << 20).unwrap(),
-        CopyOptions {
-            allow_changing: true,
-            ..CopyOptions::default()
-        },
-    )
-    .await
-    {
-        assert_eq!(
-            result.unwrap_err().fail_code(),
-            Some(FailCode::SourceChanged)
-        );
+async fn a_source_that_changes_is_refused_unless_it_may_and_does_not_become_shorter() {
+    let cases: [(&str, fn(&File), bool, bool); 5] = [
+        ("changes", overwrite, false, false),
+        ("may change", overwrite, true, true),
+        ("grows", grow, false, false),
+        ("may grow", grow, true, true),
+        ("may change, and becomes shorter", cut, true, false),
+    ];
+    for (what, change, allow_changing, arrives) in cases {
+        let options = CopyOptions {
+            allow_changing,
+            ..PLAIN
+        };
+        for result in copied_while(change, options).await {
+            match result {
+                // The file may have grown before it was opened, but not by all appended bytes.
+                Ok(report) => assert!(
+                    arrives && (SIZE..SIZE + 400).contains(&(report.size as usize)),
+                    "{what}"
+                ),
+                Err(error) => {
+                    let code = error.fail_code();
+                    assert!(
+                        !arrives && code == Some(FailCode::SourceChanged),
+                        "{what}: {error}"
+                    );
+                }
+            }
+        }
     }
 }

@@ -1,24 +1,19 @@
 //! Tests of compressed copies, whose chunks are sent as zstd frames.
 
+use crate::harness::{
+    PLAIN, REPLACE, Served, content, digest, done, finished, interrupt_at, name, source_of,
+};
 use nicstripe::{BitRate, CopyOptions};
 
-use super::{Served, Sink, content, digest, interrupt_at, name, within};
+use super::Sink;
 
 const COMPRESS: CopyOptions = CopyOptions {
-    replace: false,
-    restart: false,
-    preserve: false,
-    verify: false,
-    delta: false,
-    in_place: false,
     compress: true,
-    allow_changing: false,
-    parents: false,
-    force: false,
-    only_if: None,
-    slice: None,
-    times: false,
+    ..PLAIN
 };
+
+/// A link rate so low that compression makes a copy faster on every machine.
+const SLOW: BitRate = BitRate::from_mbit(200);
 
 /// Returns `len` bytes of compressible text without repeated lines.
 fn text(len: usize) -> Vec<u8> {
@@ -31,42 +26,30 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Returns a link rate so low that compression makes a copy faster on every machine.
-fn slow() -> Option<BitRate> {
-    Some(BitRate::from_mbit(200))
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn text_shrinks_on_the_wire_there_and_back() {
+async fn text_shrinks_on_the_wire_there_and_back_and_into_a_pipe() {
     let served = Served::start().await;
-    let client = within(served.connect_at(2, slow())).await.unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let (source, back, bytes) = (
-        here.path().join("source"),
-        here.path().join("back"),
-        text((24 << 20) + 77),
-    );
-    std::fs::write(&source, &bytes).unwrap();
-    let there = within(client.put(&source, Some(name("target")), COMPRESS).finish())
-        .await
-        .unwrap();
+    let client = served.client_at(2, SLOW).await;
+    let bytes = text((24 << 20) + 77);
+    let (here, source) = source_of(&bytes);
+    let back = here.path().join("back");
+    let there = done(client.put(&source, Some(name("target")), COMPRESS)).await;
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
-    let report = within(client.get(name("target"), &back, COMPRESS).finish())
-        .await
-        .unwrap();
+    let returned = done(client.get(name("target"), &back, COMPRESS)).await;
     assert!(std::fs::read(&back).unwrap() == bytes);
-    for report in [there, report] {
-        assert_eq!(report.digest, Some(digest(&bytes)));
+    let sink = Sink::default();
+    let piped = done(client.get_pipe(name("target"), sink.clone(), COMPRESS)).await;
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+    for report in [there.unwrap(), returned.unwrap(), piped.unwrap()] {
+        assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
         // Data sent before the link rates are known is uncompressed: 50 ms of data and the
         // read-ahead.
-        assert!(
-            report.wire_bytes < bytes.len() as u64 * 2 / 3 + report.resent_bytes,
-            "{report:?}"
-        );
+        let most = bytes.len() as u64 * 2 / 3 + report.resent_bytes;
+        assert!(report.wire_bytes < most, "{report:?}");
         // The interfaces carry compressed bytes.
         let links: u64 = report.links.iter().map(|link| link.wire_bytes).sum();
         assert!(
-            links <= report.wire_bytes && links > 0,
+            (1..=report.wire_bytes).contains(&links),
             "{links} of {}",
             report.wire_bytes
         );
@@ -74,45 +57,25 @@ async fn text_shrinks_on_the_wire_there_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn random_bytes_do_not_grow() {
+async fn random_bytes_do_not_grow_and_what_was_not_to_be_compressed_is_not() {
     let served = Served::start().await;
-    let client = within(served.connect_at(1, slow())).await.unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let (source, bytes) = (here.path().join("source"), content(8 << 20));
-    std::fs::write(&source, &bytes).unwrap();
-    let report = within(client.put(&source, Some(name("target")), COMPRESS).finish())
-        .await
-        .unwrap();
-    assert!(std::fs::read(served.path("target")).unwrap() == bytes);
-    assert_eq!(report.wire_bytes, bytes.len() as u64 + report.resent_bytes);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_being_asked_nothing_is_compressed() {
-    let served = Served::start().await;
-    let client = within(served.connect_at(1, slow())).await.unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let source = here.path().join("source");
-    std::fs::write(&source, text(8 << 20)).unwrap();
-    let report = within(
-        client
-            .put(&source, Some(name("target")), CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
-    assert_eq!(report.wire_bytes, (8 << 20) + report.resent_bytes);
+    let client = served.client_at(1, SLOW).await;
+    for (bytes, options) in [(content(8 << 20), COMPRESS), (text(8 << 20), REPLACE)] {
+        let (_here, source) = source_of(&bytes);
+        let report = finished(client.put(&source, Some(name("target")), options)).await;
+        assert!(std::fs::read(served.path("target")).unwrap() == bytes);
+        assert_eq!(report.wire_bytes, (8 << 20) + report.resent_bytes);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_transfer_of_packed_chunks_goes_on() {
     let served = Served::start().await;
-    let here = tempfile::tempdir().unwrap();
-    let (source, bytes) = (here.path().join("source"), text(48 << 20));
-    std::fs::write(&source, &bytes).unwrap();
+    let bytes = text(48 << 20);
+    let (_here, source) = source_of(&bytes);
     // A copy of seconds, however fast the machine compresses.
-    let rate = Some(BitRate::from_mbit(20));
-    let client = within(served.connect_at(2, rate)).await.unwrap();
+    let rate = BitRate::from_mbit(20);
+    let client = served.client_at(2, rate).await;
     assert!(
         interrupt_at(
             client.put(&source, Some(name("target")), COMPRESS),
@@ -121,32 +84,9 @@ async fn an_interrupted_transfer_of_packed_chunks_goes_on() {
         .await
     );
     drop(client);
-    let client = within(served.connect_at(2, rate)).await.unwrap();
-    let report = within(client.put(&source, Some(name("target")), COMPRESS).finish())
-        .await
-        .unwrap();
+    let client = served.client_at(2, rate).await;
+    let report = finished(client.put(&source, Some(name("target")), COMPRESS)).await;
     assert!(report.resumed_bytes > 0);
     assert_eq!(report.digest, Some(digest(&bytes)));
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn text_that_was_compressed_comes_out_of_a_pipe_as_it_was() {
-    let served = Served::start().await;
-    let client = within(served.connect_at(2, slow())).await.unwrap();
-    let (bytes, sink) = (text((12 << 20) + 77), Sink::default());
-    std::fs::write(served.path("file"), &bytes).unwrap();
-    let report = within(
-        client
-            .get_pipe(name("file"), sink.clone(), COMPRESS)
-            .finish(),
-    )
-    .await
-    .unwrap();
-    assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
-    assert!(*sink.bytes.lock().unwrap() == bytes);
-    assert!(
-        report.wire_bytes < bytes.len() as u64 + report.resent_bytes,
-        "{report:?}"
-    );
 }

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use nicstripe::CopyOptions;
-
-use crate::harness::{Served, leftovers, name, within};
+use crate::harness::{PLAIN, Served, done, leftovers, name, source_of, within};
 
 /// Returns the path of the daemon's journal for this client's copy to `file`.
 fn journal_of(served: &Served, file: &str) -> std::path::PathBuf {
@@ -16,20 +14,18 @@ fn journal_of(served: &Served, file: &str) -> std::path::PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_has_ended_does_not_begin_a_file_that_it_has_waited_for() {
     let served = Served::start().await;
-    let here = tempfile::tempdir().unwrap();
-    let source = here.path().join("source");
-    std::fs::write(&source, b"content").unwrap();
+    let (_here, source) = source_of(b"content");
 
     // Another transfer holds the lock of the file. The client waits for the lock and then
     // disconnects.
     let path = journal_of(&served, "target");
     let journal = std::fs::File::create(&path).unwrap();
     rustix::fs::flock(&journal, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let client = within(served.connect(1)).await.unwrap();
-    let waiting = client.put(&source, Some(name("target")), CopyOptions::default());
+    let client = served.client(1).await;
+    let waiting = client.put(&source, Some(name("target")), PLAIN);
     tokio::time::sleep(Duration::from_millis(300)).await;
     waiting.cancel();
-    assert!(within(waiting.finish()).await.is_err());
+    assert!(done(waiting).await.is_err());
     within(client.close()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
 

@@ -1,11 +1,14 @@
 //! Tests that sparse files stay sparse and that their holes are not sent.
 
+use crate::harness::{
+    PLAIN, Served, content, digest, done, finished, interrupt_at, leftovers, name,
+};
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
 use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
-use super::{Served, Sink, content, digest, interrupt_at, leftovers, name, put, within};
+use super::{Sink, put};
 
 const MIB: u64 = 1 << 20;
 
@@ -48,65 +51,36 @@ fn assert_same(report: &Report, source: &Path, target: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sparse_file_has_the_same_holes_there_and_back() {
+async fn a_sparse_file_has_the_same_holes_there_and_back_and_all_its_zeros_in_a_pipe() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let here = tempfile::tempdir().unwrap();
     let (source, back) = (here.path().join("source"), here.path().join("back"));
     sparse(&source, SIZE, &DATA);
     let report = put(&client, &source, "target").await.unwrap();
     assert_same(&report, &source, &served.path("target"));
     // Of 161 chunks, 4 hold little data and 12 are full. The zeros in the 4 chunks are compressed.
+    let sent = report.wire_bytes - report.resent_bytes.min(report.wire_bytes);
+    assert!(sent < 13 * MIB / 4, "{report:?}");
+    let report = finished(client.get(name("target"), &back, PLAIN)).await;
+    assert_same(&report, &source, &back);
+    assert!(served.is_tidy());
+
+    let (bytes, sink) = (std::fs::read(&source).unwrap(), Sink::default());
+    let report = finished(client.get_pipe(name("target"), sink.clone(), PLAIN)).await;
+    assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+    // Zeros are compressed even without `compress`.
     assert!(
-        report.wire_bytes - report.resent_bytes.min(report.wire_bytes) < 13 * MIB / 4,
+        report.wire_bytes < 5 * MIB + report.resent_bytes,
         "{report:?}"
     );
-    let report = within(
-        client
-            .get(name("target"), &back, CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
-    assert_same(&report, &source, &back);
-    assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_without_any_data_arrives_at_once() {
-    let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let source = here.path().join("source");
-    for size in [MIB / 4, MIB, 1000 * MIB + 1] {
-        sparse(&source, size, &[]);
-        let report = within(
-            client
-                .put(
-                    &source,
-                    Some(name("target")),
-                    CopyOptions {
-                        replace: true,
-                        ..CopyOptions::default()
-                    },
-                )
-                .finish(),
-        );
-        let report = report.await.unwrap();
-        assert_eq!((report.size, report.wire_bytes), (size, 0));
-        assert_eq!(served.path("target").metadata().unwrap().len(), size);
-        assert_eq!(data_map(&served.path("target")), []);
-        let mut hasher = blake3::Hasher::new();
-        (0..size / 65536).for_each(|_| _ = hasher.update(&[0; 65536]));
-        hasher.update(&vec![0; (size % 65536) as usize]);
-        assert_eq!(report.digest.unwrap().0, *hasher.finalize().as_bytes());
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hole_is_not_taken_for_space_that_is_needed() {
     let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");
     // A size 5 GiB above the free space would be rejected. This smaller size keeps the hashing
@@ -127,14 +101,9 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
         .map(|index| (index * 8 * MIB + 4096, 4 << 20))
         .collect();
     sparse(&source, 400 * MIB, &data);
-    let client = within(served.connect_at(2, Some(BitRate::from_mbit(400))))
-        .await
-        .unwrap();
-    let interrupted = interrupt_at(
-        client.put(&source, Some(name("target")), CopyOptions::default()),
-        260 * MIB,
-    )
-    .await;
+    let client = served.client_at(2, BitRate::from_mbit(400)).await;
+    let interrupted =
+        interrupt_at(client.put(&source, Some(name("target")), PLAIN), 260 * MIB).await;
     assert!(interrupted, "80 MiB at 400 Mbit/s take 1.7 s");
     drop(client);
     // Data left in place of a hole must not survive.
@@ -148,7 +117,7 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
         .unwrap();
     fallocate(&part, FallocateFlags::empty(), 390 * MIB, 4 * MIB).unwrap();
 
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let report = put(&client, &source, "target").await.unwrap();
     assert!(report.resumed_bytes > 0, "{report:?}");
     assert!(std::fs::read(served.path("target")).unwrap() == std::fs::read(&source).unwrap());
@@ -158,7 +127,7 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
     let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
+    let client = served.client(2).await;
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("tree/image");
     std::fs::create_dir(here.path().join("tree")).unwrap();
@@ -167,20 +136,14 @@ async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
         replace: true,
         delta: true,
         compress: true,
-        ..CopyOptions::default()
+        ..PLAIN
     };
     let options = TreeOptions {
         recursive: true,
         files,
         ..TreeOptions::default()
     };
-    let copy = || {
-        within(
-            client
-                .put_tree(vec![here.path().join("tree")], None, options.clone())
-                .finish(),
-        )
-    };
+    let copy = || done(client.put_tree(vec![here.path().join("tree")], None, options.clone()));
     let target = served.path("tree/image");
     let report = copy().await.unwrap();
     assert!(
@@ -204,26 +167,4 @@ async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
     );
     assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
     assert_eq!(data_map(&target), data_map(&source));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sparse_file_goes_into_a_pipe_with_all_its_zeros() {
-    let served = Served::start().await;
-    let client = within(served.connect(2)).await.unwrap();
-    sparse(&served.path("file"), SIZE, &DATA);
-    let (bytes, sink) = (std::fs::read(served.path("file")).unwrap(), Sink::default());
-    let report = within(
-        client
-            .get_pipe(name("file"), sink.clone(), CopyOptions::default())
-            .finish(),
-    )
-    .await
-    .unwrap();
-    assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
-    assert!(*sink.bytes.lock().unwrap() == bytes);
-    // Zeros are compressed even without `compress`.
-    assert!(
-        report.wire_bytes < 5 * MIB + report.resent_bytes,
-        "{report:?}"
-    );
 }

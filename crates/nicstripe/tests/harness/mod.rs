@@ -2,19 +2,65 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
-use std::{io::ErrorKind, path::Path, time::Duration};
+use std::{
+    fmt::Debug,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use nicstripe::{
-    BenchLimits, BitRate, CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest,
-    Error, Limits, Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, ClientBuilder, CopyOptions, Daemon,
+    DaemonBuilder, Digest, Error, FailCode, Limits, Name, Report, Transfer,
+    storage::MemoryStorage,
     trust::{Identity, Peers, PublicLine},
 };
 pub use nicstripe_testkit::content;
 use tempfile::TempDir;
 
-/// Running daemon that serves a temporary directory, and the identity of the client that it trusts.
+/// Options without any wish, and those that only replace a file or make its parents.
+pub const PLAIN: CopyOptions = CopyOptions {
+    replace: false,
+    force: false,
+    restart: false,
+    preserve: false,
+    times: false,
+    verify: false,
+    delta: false,
+    in_place: false,
+    compress: false,
+    allow_changing: false,
+    parents: false,
+    only_if: None,
+    slice: None,
+};
+pub const REPLACE: CopyOptions = CopyOptions {
+    replace: true,
+    ..PLAIN
+};
+pub const PARENTS: CopyOptions = CopyOptions {
+    parents: true,
+    ..PLAIN
+};
+
+pub const CHUNK: usize = 256 * 1024;
+
+/// Lengths of files at the edges of chunks.
+pub const AWKWARD: [usize; 8] = [
+    0,
+    1,
+    CHUNK - 1,
+    CHUNK,
+    CHUNK + 1,
+    2 * CHUNK,
+    7 * CHUNK,
+    40 * CHUNK + 4097,
+];
+
+/// Running daemon that serves a temporary directory or its memory, and the identity of the client that it trusts.
 pub struct Served {
     pub root: TempDir,
+    pub storage: Option<MemoryStorage>,
     pub port: u16,
     pub client: Identity,
     pub trusted: Peers,
@@ -55,6 +101,7 @@ impl Served {
         let (port, running) = run(builder, &shutdown).await;
         Self {
             root,
+            storage: None,
             port,
             client,
             trusted: trusting(&daemon, "daemon"),
@@ -62,6 +109,86 @@ impl Served {
             shutdown,
             running,
         }
+    }
+
+    /// Daemon that keeps its files in memory.
+    pub async fn start_in_memory(
+        storage: MemoryStorage,
+        built: impl FnOnce(DaemonBuilder) -> DaemonBuilder,
+    ) -> Self {
+        let kept = storage.clone();
+        let root = tempfile::tempdir().unwrap();
+        let mut served = Self::start_built(root, |builder| built(builder.storage(kept))).await;
+        served.storage = Some(storage);
+        served
+    }
+
+    /// Daemon whose line for the client has these options.
+    pub async fn start_granting(
+        options: impl FnOnce(&TempDir) -> String,
+        built: impl FnOnce(DaemonBuilder) -> DaemonBuilder,
+    ) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let (client, options) = (Identity::generate().unwrap(), options(&root));
+        let mut peers = trusting(&client, "peer");
+        let options = options.parse().unwrap();
+        peers.set_options(&client.public_key(), options).unwrap();
+        let mut served = Self::start_built(root, |builder| built(builder.peers(peers))).await;
+        served.client = client;
+        served
+    }
+
+    /// Daemons with each kind of storage, which have the files `old` with their name as content.
+    pub async fn of_both(old: &[&str], built: fn(DaemonBuilder) -> DaemonBuilder) -> [Self; 2] {
+        let (root, storage) = (tempfile::tempdir().unwrap(), MemoryStorage::new());
+        let both = [
+            Self::start_built(root, built).await,
+            Self::start_in_memory(storage, built).await,
+        ];
+        for served in &both {
+            old.iter()
+                .for_each(|file| served.has(file, file.as_bytes()));
+        }
+        both
+    }
+
+    /// Gives the daemon a file, with its parents.
+    pub fn has(&self, file: &str, bytes: &[u8]) {
+        let parent = file.rsplit_once('/').map(|(parent, _)| parent);
+        if let Some(storage) = &self.storage {
+            parent.map(|parent| nicstripe::storage::Storage::make_dir(storage, &name(parent)));
+            return storage.insert(&name(file), bytes).unwrap();
+        }
+        std::fs::create_dir_all(self.path(parent.unwrap_or_default())).unwrap();
+        std::fs::write(self.path(file), bytes).unwrap();
+    }
+
+    /// Returns the content of a file, whatever the daemon keeps it in.
+    pub fn bytes(&self, file: &str) -> Option<Vec<u8>> {
+        match &self.storage {
+            Some(storage) => storage.contents(&name(file)),
+            None => std::fs::read(self.path(file)).ok(),
+        }
+    }
+
+    /// Returns true if nothing of an unfinished transfer is left, and the directory of a daemon with
+    /// a storage in memory is empty.
+    pub fn is_tidy(&self) -> bool {
+        let names = || std::fs::read_dir(self.root.path()).unwrap().count();
+        match &self.storage {
+            Some(storage) => storage.unfinished() == 0 && names() == 0,
+            None => leftovers(self.root.path()).is_empty(),
+        }
+    }
+
+    /// Waits until nothing of an unfinished transfer is left: a daemon tidies up a little later.
+    pub async fn tidied(&self) {
+        within(async {
+            while !self.is_tidy() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
     }
 
     /// Ends the daemon as a crash does, and gives its clients time to notice.
@@ -73,6 +200,7 @@ impl Served {
 
     /// Starts the daemon that has crashed again, at its port.
     pub async fn start_again(&mut self) {
+        self.shutdown = CancellationToken::new();
         let builder = builder(&self.root, &self.client, &self.daemon).port(self.port);
         self.running = run(builder, &self.shutdown).await.1;
     }
@@ -90,6 +218,15 @@ impl Served {
         builder.connect("127.0.0.1").await
     }
 
+    /// Returns a client that is connected over this number of links.
+    pub async fn client(&self, links: usize) -> Client {
+        within(self.connect(links)).await.unwrap()
+    }
+
+    pub async fn client_at(&self, links: usize, rate: BitRate) -> Client {
+        within(self.connect_at(links, Some(rate))).await.unwrap()
+    }
+
     pub fn builder(&self, links: usize) -> ClientBuilder {
         let named = (1..=links)
             .map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap())
@@ -101,12 +238,12 @@ impl Served {
             .links(named)
     }
 
-    pub fn path(&self, name: &str) -> std::path::PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 }
 
-fn trusting(identity: &Identity, name: &str) -> Peers {
+pub fn trusting(identity: &Identity, name: &str) -> Peers {
     let mut peers = Peers::default();
     let line = PublicLine::new(identity.public_key(), name);
     peers.add(&line, Some(name)).unwrap();
@@ -147,6 +284,36 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
+}
+
+pub async fn in_memory() -> Served {
+    Served::start_in_memory(MemoryStorage::new(), |builder| builder).await
+}
+
+/// Returns a file `source` with this content, in a directory of its own.
+pub fn source_of(bytes: impl AsRef<[u8]>) -> (TempDir, PathBuf) {
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    std::fs::write(&source, bytes).unwrap();
+    (here, source)
+}
+
+pub fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
+    result.err().and_then(|error| error.fail_code())
+}
+
+/// Waits for the end of a transfer.
+pub async fn done(transfer: Transfer) -> Result<Report, Error> {
+    within(transfer.finish()).await
+}
+
+pub async fn finished(transfer: Transfer) -> Report {
+    done(transfer).await.unwrap()
+}
+
+/// Waits for what must succeed.
+pub async fn ok<T, E: Debug>(future: impl Future<Output = Result<T, E>>) -> T {
+    within(future).await.unwrap()
 }
 
 pub fn name(text: &str) -> Name {

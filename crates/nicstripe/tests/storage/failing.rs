@@ -17,8 +17,8 @@ use nicstripe::{
     },
 };
 
-use super::{content, emptied, file, name, put, served_from};
-use crate::harness::{interrupt_at, within};
+use super::{emptied, put, served_from};
+use crate::harness::{PLAIN, content, done, interrupt_at, name, source_of, within};
 
 /// Storage operations that fail while their flag is true.
 #[derive(Debug, Default)]
@@ -71,26 +71,25 @@ impl Storage for Failing {
         after: Option<&[u8]>,
         most: usize,
     ) -> Result<Listed, FileError> {
-        if self.1.endless.load(Ordering::Acquire) {
-            let last: u64 =
-                after.map_or(0, |after| str::from_utf8(after).unwrap().parse().unwrap());
-            let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
-            let names = (1..=most as u64).map(|next| format!("{:020}", last + next));
-            return Ok(Listed {
-                entries: names.map(|name| (name.into_bytes(), stat)).collect(),
-                more: true,
-            });
-        }
         let listed = self.1.listed.lock().unwrap();
-        if !listed.is_empty() {
-            let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
-            let names = listed.iter().map(|name| (name.as_bytes().to_vec(), stat));
-            return Ok(Listed {
-                entries: names.collect(),
-                more: true,
-            });
-        }
-        self.0.list(dir, after, most)
+        let names: Vec<String> = if self.1.endless.load(Ordering::Acquire) {
+            let last = after.map_or("0", |after| str::from_utf8(after).unwrap());
+            let last: u64 = last.parse().unwrap();
+            let next = last + 1..=last + most as u64;
+            next.map(|next| format!("{next:020}")).collect()
+        } else if !listed.is_empty() {
+            listed.iter().map(ToString::to_string).collect()
+        } else {
+            return self.0.list(dir, after, most);
+        };
+        let stat = Stat::new(Kind::File, 1, SystemTime::UNIX_EPOCH);
+        Ok(Listed {
+            entries: names
+                .into_iter()
+                .map(|name| (name.into_bytes(), stat))
+                .collect(),
+            more: true,
+        })
     }
 
     fn stat(&self, name: &Name) -> Result<Stat, FileError> {
@@ -162,12 +161,9 @@ async fn whatever_fails_in_a_storage_ends_the_transfer_and_leaves_no_name() {
         let storage = Failing::default();
         of(&storage.1).store(true, Ordering::Release);
         let served = served_from(storage.clone()).await;
-        let client = within(served.connect(2)).await.unwrap();
-        let here = tempfile::tempdir().unwrap();
-        let source = file(here.path(), &content(3 << 20));
-        let error = put(&client, &source, "target", CopyOptions::default())
-            .await
-            .unwrap_err();
+        let client = served.client(2).await;
+        let (_here, source) = source_of(content(3 << 20));
+        let error = put(&client, &source, "target", PLAIN).await.unwrap_err();
         assert_eq!(error.fail_code(), Some(FailCode::Io), "{error}");
         assert!(
             error.to_string().contains("the storage is broken"),
@@ -177,9 +173,7 @@ async fn whatever_fails_in_a_storage_ends_the_transfer_and_leaves_no_name() {
 
         // Only the transfer has failed, not the session.
         of(&storage.1).store(false, Ordering::Release);
-        put(&client, &source, "target", CopyOptions::default())
-            .await
-            .unwrap();
+        put(&client, &source, "target", PLAIN).await.unwrap();
         assert!(storage.0.contents(&name("target")).unwrap() == content(3 << 20));
         assert_eq!(storage.0.unfinished(), 0);
     }
@@ -190,13 +184,10 @@ async fn what_was_not_synced_is_not_believed_and_goes() {
     let storage = Failing::default();
     storage.1.sync.store(true, Ordering::Release);
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect_at(1, Some(BitRate(400_000_000))))
-        .await
-        .unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let source = file(here.path(), &content(200 << 20));
+    let client = served.client_at(1, BitRate(400_000_000)).await;
+    let (_here, source) = source_of(content(200 << 20));
     // The receiver syncs after an amount of bytes or time, and on interruption.
-    let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    let transfer = client.put(&source, Some(name("target")), PLAIN);
     let _ = interrupt_at(transfer, 8 << 20).await;
     within(client.close()).await;
     emptied(&storage.0).await;
@@ -208,12 +199,11 @@ async fn a_storage_that_loses_what_was_written_is_found_out_by_reading_back() {
     let storage = Failing::default();
     storage.1.forget.store(true, Ordering::Release);
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect(1)).await.unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let source = file(here.path(), &content(3 << 20));
+    let client = served.client(1).await;
+    let (_here, source) = source_of(content(3 << 20));
     let verify = CopyOptions {
         verify: true,
-        ..CopyOptions::default()
+        ..PLAIN
     };
     let error = put(&client, &source, "target", verify).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Digest), "{error}");
@@ -226,19 +216,11 @@ async fn a_stored_file_that_changes_while_it_is_read_is_not_passed_off_as_one() 
     let storage = Failing::default();
     storage.0.insert(&name("source"), content(1 << 20)).unwrap();
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let here = tempfile::tempdir().unwrap();
-    let error = within(
-        client
-            .get(
-                name("source"),
-                here.path().join("back"),
-                CopyOptions::default(),
-            )
-            .finish(),
-    )
-    .await
-    .unwrap_err();
+    let error = done(client.get(name("source"), here.path().join("back"), PLAIN))
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::SourceChanged), "{error}");
     assert!(!here.path().join("back").exists());
 }
@@ -247,7 +229,7 @@ async fn a_stored_file_that_changes_while_it_is_read_is_not_passed_off_as_one() 
 async fn a_listing_without_an_end_fails() {
     let storage = Failing::default();
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let count = async |most| {
         let mut entries = client.entries(None).at_most(most);
         let mut count = 0;
@@ -274,8 +256,8 @@ async fn a_wrong_list_of_a_storage_fails_its_request_alone() {
 
     let storage = Failing::default();
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect(1)).await.unwrap();
-    let mut innocent = client.create(&name("innocent"), CopyOptions::default());
+    let client = served.client(1).await;
+    let mut innocent = client.create(&name("innocent"), PLAIN);
     innocent.write_all(&[7; 600_000]).await.unwrap();
     for wrong in [&["b", "a"][..], &["a/b"], &[".."], &["a", "a"]] {
         *storage.1.listed.lock().unwrap() = wrong.to_vec();
@@ -295,10 +277,10 @@ async fn a_wrong_list_of_a_storage_fails_its_request_alone() {
 async fn a_storage_that_keeps_no_attributes_gets_no_file_with_some() {
     let storage = Failing::default();
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect(1)).await.unwrap();
+    let client = served.client(1).await;
     let mut attributes = ObjectAttributes::new();
     attributes.set("content-type", "text/html").unwrap();
-    let (a, options) = (name("a"), CopyOptions::default());
+    let (a, options) = (name("a"), PLAIN);
     let refused = within(client.write_with(&a, "x", options, &attributes)).await;
     let error = refused.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");

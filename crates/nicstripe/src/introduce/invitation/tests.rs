@@ -4,6 +4,7 @@ use nicstripe_proto::invitation::{Confirm, PAKE_LEN, Pake, encode};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -64,6 +65,22 @@ impl Scene {
         (invitation, address)
     }
 
+    /// Opens an invitation and waits for its joiner.
+    fn waiting(&self) -> (JoinHandle<Result<Paired, InvitationError>>, SocketAddr) {
+        let (invitation, address) = self.open();
+        (tokio::spawn(invitation.wait()), address)
+    }
+
+    /// Asserts that the invitation goes on, and ends with the right joiner.
+    async fn goes_on(
+        &self,
+        waiting: JoinHandle<Result<Paired, InvitationError>>,
+        address: SocketAddr,
+    ) {
+        assert!(self.join(address, self.code).await.is_ok());
+        assert!(soon(waiting).await.unwrap().is_ok());
+    }
+
     async fn join(&self, address: SocketAddr, code: Code) -> Result<Paired, InvitationError> {
         soon(join(&self.joiner, code, at(address))).await
     }
@@ -74,6 +91,13 @@ impl Scene {
         let tcp = TcpStream::connect(address).await.unwrap();
         TlsStream::connect(tcp, &tls, deadline()).await.unwrap()
     }
+}
+
+fn trusting(identity: &Identity) -> Peers {
+    let mut peers = Peers::default();
+    let line = identity.public_key().to_string().parse().unwrap();
+    peers.add(&line, Some("peer")).unwrap();
+    peers
 }
 
 fn deadline() -> StdInstant {
@@ -96,8 +120,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[tokio::test]
 async fn the_right_code_gives_each_end_the_key_of_the_other() {
     let scene = scene();
-    let (invitation, address) = scene.open();
-    let waiting = tokio::spawn(invitation.wait());
+    let (waiting, address) = scene.waiting();
     let theirs = scene.join(address, scene.code).await.unwrap();
     let ours = soon(waiting).await.unwrap().unwrap();
     assert_eq!(theirs.key, scene.inviter.public_key());
@@ -119,8 +142,7 @@ async fn the_right_code_gives_each_end_the_key_of_the_other() {
 async fn a_wrong_code_is_told_at_both_ends_and_ends_the_invitation() {
     let scene = scene();
     for wrong in ["7-crossover-unicorn", "7-velvet-violin"] {
-        let (invitation, address) = scene.open();
-        let waiting = tokio::spawn(invitation.wait());
+        let (waiting, address) = scene.waiting();
         assert_eq!(sentence(scene.join(address, code(wrong)).await), WRONG);
         assert_eq!(sentence(soon(waiting).await.unwrap()), WRONG);
         let late = scene.join(address, scene.code).await;
@@ -134,15 +156,10 @@ async fn a_wrong_code_is_told_at_both_ends_and_ends_the_invitation() {
 #[tokio::test]
 async fn of_two_guesses_at_once_only_the_first_is_judged() {
     let scene = scene();
-    let (invitation, address) = scene.open();
-    let waiting = tokio::spawn(invitation.wait());
+    let (waiting, address) = scene.waiting();
     // The honest joiner is slow: its confirmation comes after the wrong one.
     let mut slow = Channel::new(scene.tls(address).await);
-    let pake = Message::Pake(Pake {
-        number: 7,
-        message: half_of_pake(),
-    });
-    slow.send(&pake).await.unwrap();
+    slow.send(&first_message()).await.unwrap();
     assert!(matches!(slow.receive().await, Ok(Message::Pake(_))));
     let wrong = code("7-crossover-unicorn");
     assert_eq!(sentence(scene.join(address, wrong).await), WRONG);
@@ -157,6 +174,11 @@ fn half_of_pake() -> [u8; PAKE_LEN] {
     let mut message = [0x66; PAKE_LEN];
     (message[0], message[1]) = (b'A', 0x58);
     message
+}
+
+fn first_message() -> Message {
+    let message = half_of_pake();
+    Message::Pake(Pake { number: 7, message })
 }
 
 #[tokio::test]
@@ -247,8 +269,7 @@ async fn forward(listener: TcpListener, inviter: SocketAddr) {
 #[tokio::test]
 async fn a_machine_in_the_middle_that_forwards_all_messages_is_a_wrong_code() {
     let scene = scene();
-    let (invitation, address) = scene.open();
-    let waiting = tokio::spawn(invitation.wait());
+    let (waiting, address) = scene.waiting();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let middle = listener.local_addr().unwrap();
     let forwarding = tokio::spawn(forward(listener, address));
@@ -291,9 +312,7 @@ async fn a_false_inviter_without_the_code_is_refused() {
 async fn a_daemon_refuses_a_joiner_of_any_key() {
     let scene = scene();
     let root = tempfile::tempdir().unwrap();
-    let mut peers = Peers::default();
-    let line = scene.joiner.public_key().to_string().parse().unwrap();
-    peers.add(&line, Some("joiner")).unwrap();
+    let peers = trusting(&scene.joiner);
     let daemon = Daemon::builder()
         .identity(scene.inviter.clone())
         .peers(peers)
@@ -316,11 +335,8 @@ async fn a_daemon_refuses_a_joiner_of_any_key() {
 #[tokio::test]
 async fn an_inviter_refuses_a_client_of_sessions_and_goes_on_waiting() {
     let scene = scene();
-    let (invitation, address) = scene.open();
-    let waiting = tokio::spawn(invitation.wait());
-    let mut peers = Peers::default();
-    let line = scene.inviter.public_key().to_string().parse().unwrap();
-    peers.add(&line, Some("inviter")).unwrap();
+    let (waiting, address) = scene.waiting();
+    let peers = trusting(&scene.inviter);
     let connecting = Client::builder()
         .identity(scene.joiner.clone())
         .peers(peers)
@@ -328,8 +344,7 @@ async fn an_inviter_refuses_a_client_of_sessions_and_goes_on_waiting() {
         .patience(Duration::ZERO)
         .connect("127.0.0.1");
     assert!(soon(connecting).await.is_err());
-    assert!(scene.join(address, scene.code).await.is_ok());
-    assert!(soon(waiting).await.unwrap().is_ok());
+    scene.goes_on(waiting, address).await;
 }
 
 #[tokio::test]
@@ -339,20 +354,17 @@ async fn garbage_and_silence_are_no_guess_and_end_in_time() {
     invitation.limits.connection = Duration::from_secs(3);
     let waiting = tokio::spawn(invitation.wait());
     let pake = |message| encode(&Message::Pake(Pake { number: 7, message }));
+    let done = encode(&Message::Done(Done::default()));
     let hostile = [
         vec![0xff; 4096],
         vec![0; 4096],
         vec![0xff, 0xff],
-        encode(&Message::Done(Done::default())),
+        done.clone(),
         encode(&Message::Confirm(Confirm { mac: [0; 32] })),
         pake([0xff; PAKE_LEN]),
         pake([0; PAKE_LEN]),
-        [
-            pake(half_of_pake()),
-            encode(&Message::Done(Done::default())),
-        ]
-        .concat(),
-        encode(&Message::Done(Done::default())).repeat(10_000),
+        [pake(half_of_pake()), done.clone()].concat(),
+        done.repeat(10_000),
     ];
     for bytes in &hostile {
         let mut tls = scene.tls(address).await;
@@ -371,18 +383,13 @@ async fn garbage_and_silence_are_no_guess_and_end_in_time() {
     // One is silent after TLS, and one after its half of the PAKE.
     let silent = scene.tls(address).await;
     let mut half = Channel::new(scene.tls(address).await);
-    let started = Message::Pake(Pake {
-        number: 7,
-        message: half_of_pake(),
-    });
-    half.send(&started).await.unwrap();
+    half.send(&first_message()).await.unwrap();
     let started_at = StdInstant::now();
     let ended = async { while half.receive().await.is_ok() {} };
     soon(ended).await;
     assert!(started_at.elapsed() < PATIENCE / 2);
     drop(silent);
-    assert!(scene.join(address, scene.code).await.is_ok());
-    assert!(soon(waiting).await.unwrap().is_ok());
+    scene.goes_on(waiting, address).await;
 }
 
 #[tokio::test]
@@ -417,8 +424,7 @@ async fn a_few_half_open_connections_delay_the_joiner_only_for_their_time() {
     for _ in 0..6 {
         open.push(TcpStream::connect(address).await.unwrap());
     }
-    assert!(scene.join(address, scene.code).await.is_ok());
-    assert!(soon(waiting).await.unwrap().is_ok());
+    scene.goes_on(waiting, address).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -442,8 +448,7 @@ async fn an_invitation_that_no_one_uses_expires() {
 async fn a_peer_that_does_not_store_the_key_is_told_apart() {
     let scene = scene();
     for refuses in [false, true] {
-        let (invitation, address) = scene.open();
-        let waiting = tokio::spawn(invitation.wait());
+        let (waiting, address) = scene.waiting();
         let theirs = scene.join(address, scene.code).await.unwrap();
         let ours = soon(waiting).await.unwrap().unwrap();
         let finishing = tokio::spawn(ours.finish("x"));
@@ -462,8 +467,7 @@ async fn a_peer_that_does_not_store_the_key_is_told_apart() {
 #[tokio::test]
 async fn another_purpose_is_refused_at_both_ends() {
     let scene = scene();
-    let (invitation, address) = scene.open();
-    let waiting = tokio::spawn(invitation.wait());
+    let (waiting, address) = scene.waiting();
     let options = JoinOptions {
         purpose: Purpose::OneCopy,
         ..at(address)
@@ -478,8 +482,7 @@ async fn another_purpose_is_refused_at_both_ends() {
 async fn a_machine_does_not_pair_with_itself() {
     let mut scene = scene();
     scene.joiner = scene.inviter.clone();
-    let (invitation, address) = scene.open();
-    let waiting = tokio::spawn(invitation.wait());
+    let (waiting, address) = scene.waiting();
     let own = scene.join(address, scene.code).await;
     assert!(matches!(own, Err(InvitationError::Own { .. })), "{own:?}");
     assert!(!waiting.is_finished());

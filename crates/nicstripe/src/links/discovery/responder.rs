@@ -338,49 +338,26 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_its_key_did_not_sign_is_not_answered() {
+    fn a_question_of_another_signer_or_place_and_ones_own_are_not_answered() {
         let (asker, thief) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let elsewhere = "fe80::bad".parse().unwrap();
         for announce in [false, true] {
-            assert_eq!(
-                answer_of(
-                    &answerer(&asker, announce),
-                    &signed(&question(&asker), &thief),
-                    ASKER
+            let answerer = answerer(&asker, announce);
+            let own = &answerer.config.identity;
+            for (what, of, by, from) in [
+                ("signed by another key", &asker, &thief, ASKER),
+                (
+                    "overheard, and asked from elsewhere",
+                    &asker,
+                    &asker,
+                    elsewhere,
                 ),
-                None
-            );
+                ("by itself", own, own, ASKER),
+            ] {
+                let datagram = signed(&question(of), by);
+                assert_eq!(answer_of(&answerer, &datagram, from), None, "{what}");
+            }
         }
-    }
-
-    #[test]
-    fn a_question_that_was_overheard_cannot_be_asked_from_elsewhere() {
-        let asker = Identity::generate().unwrap();
-        let datagram = signed(&question(&asker), &asker);
-        assert_eq!(
-            answer_of(
-                &answerer(&asker, false),
-                &datagram,
-                "fe80::bad".parse().unwrap()
-            ),
-            None
-        );
-    }
-
-    #[test]
-    fn nobody_answers_himself() {
-        let asker = Identity::generate().unwrap();
-        let answerer = answerer(&asker, true);
-        assert_eq!(
-            answer_of(
-                &answerer,
-                &signed(
-                    &question(&answerer.config.identity),
-                    &answerer.config.identity
-                ),
-                ASKER
-            ),
-            None
-        );
     }
 
     #[test]

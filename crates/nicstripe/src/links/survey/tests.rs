@@ -106,32 +106,38 @@ fn interface(name: &str, index: u32, address: &str) -> PeerInterface {
     }
 }
 
+/// Returns two machines with two interfaces each, at these addresses.
+fn machines(ours: [&str; 2], theirs: [&str; 2]) -> Scene {
+    let of = |names: [&str; 2], [first, second]: [&str; 2]| {
+        vec![
+            interface(names[0], 1, first),
+            interface(names[1], 2, second),
+        ]
+    };
+    Scene::new(of(["eth1", "eth2"], ours), of(["enp1", "enp2"], theirs))
+}
+
 /// Returns two machines joined by two cables with separate subnets.
 fn two_cables() -> Scene {
-    Scene::new(
-        vec![
-            interface("eth1", 1, "10.0.1.1/24"),
-            interface("eth2", 2, "10.0.2.1/24"),
-        ],
-        vec![
-            interface("enp1", 1, "10.0.1.2/24"),
-            interface("enp2", 2, "10.0.2.2/24"),
-        ],
+    machines(
+        ["10.0.1.1/24", "10.0.2.1/24"],
+        ["10.0.1.2/24", "10.0.2.2/24"],
     )
 }
 
 /// Returns two machines joined by two cables in one subnet.
 fn one_subnet() -> Scene {
-    Scene::new(
-        vec![
-            interface("eth1", 1, "10.9.0.11/24"),
-            interface("eth2", 2, "10.9.0.12/24"),
-        ],
-        vec![
-            interface("enp1", 1, "10.9.0.21/24"),
-            interface("enp2", 2, "10.9.0.22/24"),
-        ],
-    )
+    let theirs = ["10.9.0.21/24", "10.9.0.22/24"];
+    machines(["10.9.0.11/24", "10.9.0.12/24"], theirs)
+}
+
+/// Asserts that no interface has failed, and why those without a link have none.
+fn assert_unused(survey: &LinkSurvey, why: &str) {
+    let mut unused = survey.unused.iter();
+    assert!(
+        unused.all(|unused| !unused.failed && unused.why == why),
+        "{survey:?}"
+    );
 }
 
 fn astray() -> Failure {
@@ -217,27 +223,15 @@ fn what_strays_has_failed_on_both_sides_with_the_reason() {
 
 #[test]
 fn interfaces_that_no_cable_joins_are_no_failure() {
-    let mut scene = Scene::new(
-        vec![
-            interface("eth1", 1, "10.0.1.1/24"),
-            interface("eth2", 2, "fe80::2/64"),
-        ],
-        vec![
-            interface("enp1", 1, "10.0.1.2/24"),
-            interface("enp2", 2, "fe80::12/64"),
-        ],
+    let mut scene = machines(
+        ["10.0.1.1/24", "fe80::2/64"],
+        ["10.0.1.2/24", "fe80::12/64"],
     );
     scene.link("eth1", "enp1", Some(true));
     scene.fail("eth2", "enp2", Failure::Unreachable(Obstacle::Silence));
     let survey = scene.survey();
     assert_eq!(survey.unused.len(), 2);
-    assert!(
-        survey
-            .unused
-            .iter()
-            .all(|unused| !unused.failed && unused.why == "no answer"),
-        "{survey:?}"
-    );
+    assert_unused(&survey, "no answer");
 }
 
 #[test]
@@ -246,11 +240,5 @@ fn nothing_has_failed_where_the_links_were_named() {
     scene.is_automatic = false;
     scene.fail("eth2", "enp2", astray());
     let survey = scene.survey();
-    assert!(
-        survey
-            .unused
-            .iter()
-            .all(|unused| !unused.failed && unused.why == "other interfaces were named"),
-        "{survey:?}"
-    );
+    assert_unused(&survey, "other interfaces were named");
 }

@@ -205,29 +205,43 @@ mod tests {
         };
         let file = |code| Error::from(FileError::new("write", "a", io()).with_code(code));
         let there = |code| Error::peer("nas", code, why());
-        let awaited = Awaited::Answer;
         use Actor::{Caller, Defect, Machine, Network, Peer};
+        let resolve = Error::Resolve {
+            host: host(),
+            source: io(),
+        };
+        let reconnect = Error::Reconnect {
+            host: host(),
+            source: Box::new(link()),
+        };
+        let untrusted = Error::Untrusted {
+            host: host(),
+            ours: key,
+        };
+        let refused = Error::Refused {
+            host: host(),
+            why: why(),
+        };
+        let full = Error::Full {
+            host: host(),
+            most: Some(64),
+        };
+        let protocol = Error::Protocol {
+            address,
+            why: why(),
+        };
+        let stalled = Error::Stalled {
+            host: host(),
+            awaited: Awaited::Answer,
+            waited,
+        };
         let rows = [
             (Caller, 2, Error::Name(Name::parse(b"..").unwrap_err())),
             (Caller, 1, Error::NoRuntime),
             (Caller, 1, Error::Closed),
-            (
-                Caller,
-                10,
-                Error::Resolve {
-                    host: host(),
-                    source: io(),
-                },
-            ),
+            (Caller, 10, resolve),
             (Caller, 10, link()),
-            (
-                Caller,
-                10,
-                Error::Reconnect {
-                    host: host(),
-                    source: Box::new(link()),
-                },
-            ),
+            (Caller, 10, reconnect),
             (Caller, 130, Error::Cancelled { resumable: true }),
             (Machine, 1, Error::system("open a socket", io())),
             (Machine, 5, Error::UntrustedPeer { host: host(), key }),
@@ -237,47 +251,11 @@ mod tests {
             (Peer, 1, target(TargetRefusal::Unreachable)),
             (Peer, 5, target(TargetRefusal::NotAllowed)),
             (Peer, 1, Error::ended("nas", "because")),
-            (
-                Peer,
-                5,
-                Error::Untrusted {
-                    host: host(),
-                    ours: key,
-                },
-            ),
-            (
-                Peer,
-                5,
-                Error::Refused {
-                    host: host(),
-                    why: why(),
-                },
-            ),
-            (
-                Peer,
-                5,
-                Error::Full {
-                    host: host(),
-                    most: Some(64),
-                },
-            ),
-            (
-                Peer,
-                12,
-                Error::Protocol {
-                    address,
-                    why: why(),
-                },
-            ),
-            (
-                Peer,
-                30,
-                Error::Stalled {
-                    host: host(),
-                    awaited,
-                    waited,
-                },
-            ),
+            (Peer, 5, untrusted),
+            (Peer, 5, refused),
+            (Peer, 5, full),
+            (Peer, 12, protocol),
+            (Peer, 30, stalled),
             (Network, 10, Error::connect(address, io())),
             (Network, 30, abandoned()),
             (Network, 30, Error::Pipe(Box::new(abandoned()))),

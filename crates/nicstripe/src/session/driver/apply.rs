@@ -139,6 +139,14 @@ impl Applied {
         ended
     }
 
+    /// Asks for the removal of a name. Returns the receiver of the answer.
+    fn ask(&mut self) -> oneshot::Receiver<Result<AnswerKind, Unanswered>> {
+        let (reply, answer) = oneshot::channel();
+        let ask = removal();
+        self.command(Command::Ask { ask, reply });
+        answer
+    }
+
     fn generation(&self) -> u64 {
         self.driver.connections[&P].generation
     }
@@ -163,6 +171,14 @@ fn waiter() -> (Waiter, Ended) {
         is_object: false,
     };
     (waiter, ended)
+}
+
+fn removal() -> AskKind {
+    AskKind::Remove {
+        name: Name::new(["a"]).unwrap(),
+        only_if: None,
+        kind: None,
+    }
 }
 
 fn header(transfer: TransferId) -> DataHeader {
@@ -280,14 +296,7 @@ async fn the_end_of_an_earlier_connection_leaves_the_current_one_alone() {
 async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     let mut applied = Applied::connected().await;
     let mut ended = applied.get();
-    let (reply, mut answer) = oneshot::channel();
-    let name = Name::new(["a"]).unwrap();
-    let ask = AskKind::Remove {
-        name,
-        only_if: None,
-        kind: None,
-    };
-    applied.command(Command::Ask { ask, reply });
+    let mut answer = applied.ask();
     for breach in 1..=MOST_BREACHES {
         assert!(applied.driver.closing.is_none());
         let end = StreamEnd::Frame(FrameError::UnknownType(99));
@@ -384,63 +393,46 @@ async fn results_of_ended_transfers_change_nothing() {
     (driver.hashing, driver.zeroing, driver.comparing) = (2, 2, 2);
     let value = ChainingValue([1; 32]);
     let subtree = nicstripe_proto::Subtree::of_chunk(chunk, value);
+    let read = |result| IoResult::Read {
+        path,
+        transfer,
+        chunk,
+        result,
+    };
+    let hashed = |result| IoResult::Hashed {
+        transfer,
+        chunk,
+        result,
+    };
+    let zeros = |result| IoResult::ZerosHashed { transfer, result };
+    let compared = |result| IoResult::Compared {
+        transfer,
+        chunk,
+        result,
+    };
+    let written = |result| IoResult::Written {
+        path,
+        header,
+        result,
+    };
+    let arrived = Arrived {
+        path,
+        header,
+        buffer: buffers.take(),
+    };
     let results = [
-        IoResult::Read {
-            path,
-            transfer,
-            chunk,
-            result: Ok((value, buffers.take())),
-        },
-        IoResult::Read {
-            path,
-            transfer,
-            chunk,
-            result: Err(no_file()),
-        },
-        IoResult::Hashed {
-            transfer,
-            chunk,
-            result: Ok(value),
-        },
-        IoResult::Hashed {
-            transfer,
-            chunk,
-            result: Err(no_file()),
-        },
-        IoResult::ZerosHashed {
-            transfer,
-            result: Ok(subtree),
-        },
-        IoResult::ZerosHashed {
-            transfer,
-            result: Err(no_file()),
-        },
-        IoResult::Compared {
-            transfer,
-            chunk,
-            result: Ok(Some(value)),
-        },
-        IoResult::Compared {
-            transfer,
-            chunk,
-            result: Err(no_file()),
-        },
-        IoResult::Written {
-            path,
-            header,
-            result: Ok(()),
-        },
-        IoResult::Written {
-            path,
-            header,
-            result: Err(WriteError::File(no_file())),
-        },
+        read(Ok((value, buffers.take()))),
+        read(Err(no_file())),
+        hashed(Ok(value)),
+        hashed(Err(no_file())),
+        zeros(Ok(subtree)),
+        zeros(Err(no_file())),
+        compared(Ok(Some(value))),
+        compared(Err(no_file())),
+        written(Ok(())),
+        written(Err(WriteError::File(no_file()))),
         IoResult::Verified {
-            arrived: Arrived {
-                path,
-                header,
-                buffer: buffers.take(),
-            },
+            arrived,
             result: Ok(()),
         },
         IoResult::Flushed {
@@ -449,12 +441,13 @@ async fn results_of_ended_transfers_change_nothing() {
         },
     ];
     let steps = [true, false].into_iter().flat_map(|is_ok| {
+        let committed = Step::Committed(digest);
         let steps = [
             Step::HolesMade,
             Step::Drained,
             Step::Synced,
             Step::Checked,
-            Step::Committed(digest),
+            committed,
         ];
         steps.map(|step| IoResult::Step {
             transfer,
@@ -497,12 +490,10 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
     let mut applied = Applied::connected().await;
     let file = tempfile::NamedTempFile::new().unwrap();
     let source = file::Source::open(file.path(), ReadOptions::default()).unwrap();
-    let ask = AskKind::Remove {
-        name: Name::new(["a"]).unwrap(),
-        only_if: None,
-        kind: None,
+    let ask = Ask {
+        id: 7,
+        ask: removal(),
     };
-    let ask = Ask { id: 7, ask };
     let said = [
         Said::Produced(Produced::End),
         Said::Produced(Produced::Failed(no_file())),
@@ -515,18 +506,11 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
         transfer: GONE,
         said,
     });
-    let done = [
-        Input::Done {
-            ask: ask.clone(),
-            answer: AnswerKind::Done,
-            ends_changes: false,
-        },
-        Input::Done {
-            ask,
-            answer: AnswerKind::Done,
-            ends_changes: true,
-        },
-    ];
+    let done = [false, true].map(|ends_changes| Input::Done {
+        ask: ask.clone(),
+        answer: AnswerKind::Done,
+        ends_changes,
+    });
     for input in said.into_iter().chain(done) {
         let shown = format!("{input:?}");
         applied.apply(input);
@@ -580,20 +564,10 @@ async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
 async fn a_session_that_gives_up_tells_all_who_wait() {
     let mut applied = Applied::connected().await;
     let mut ended = applied.get();
-    let ask = |applied: &mut Applied| {
-        let (reply, answer) = oneshot::channel();
-        let ask = AskKind::Remove {
-            name: Name::new(["a"]).unwrap(),
-            only_if: None,
-            kind: None,
-        };
-        applied.command(Command::Ask { ask, reply });
-        answer
-    };
-    let sent = ask(&mut applied);
+    let sent = applied.ask();
     applied.apply(stream(applied.generation(), StreamEnd::Closed));
     // No path is left: it may be asked again.
-    let unsent = ask(&mut applied);
+    let unsent = applied.ask();
     let mut asked = [(sent, true), (unsent, false)];
     for (answer, _) in &mut asked {
         assert!(answer.try_recv().is_err());

@@ -367,74 +367,46 @@ impl crate::session::ServeBench for Batches {
     }
 }
 
-#[test]
-fn batches_of_a_source_with_a_small_window_take_the_sum_of_the_links() {
-    for direction in Direction::BOTH {
-        // Delayed acknowledgements, or one path that gets each batch while the other idles, would
-        // make one link the bottleneck.
-        let batches = Batches {
-            window: 8,
-            ..Batches::new(vec![64 << 10; 200])
-        };
-        let (took, ideal) = (
-            batches.copy_over(direction, &[100, 100]),
-            Duration::from_secs_f64((200 << 19) as f64 / 200e6),
-        );
-        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
-    }
-}
-
-#[test]
-fn batches_of_a_source_with_a_window_wait_little_for_a_slow_link() {
-    for direction in Direction::BOTH {
-        let batches = Batches {
-            window: 32,
-            ..Batches::new(vec![64 << 10; 200])
-        };
-        let (took, alone) = (
-            batches.copy_over(direction, &[10, 100]),
-            batches.copy_over(direction, &[100]),
-        );
-        assert!(
-            took <= alone.mul_f64(1.1),
-            "{took:?}, without the slow link {alone:?}"
-        );
-    }
-}
-
-/// Returns 200 batches of 64 KiB whose source waits for verdicts once it has sent this many.
-fn waiting_for_verdicts(untold: usize) -> Batches {
+/// Returns 200 batches of 64 KiB, of a source with this window or one that waits for verdicts once
+/// it has sent this many.
+fn of_source(window: usize, untold: Option<usize>) -> Batches {
     Batches {
-        untold: Some(Arc::new(Semaphore::new(untold))),
+        window,
+        untold: untold.map(|untold| Arc::new(Semaphore::new(untold))),
         ..Batches::new(vec![64 << 10; 200])
     }
 }
 
 #[test]
-fn batches_of_a_source_that_waits_for_verdicts_take_the_sum_of_the_links() {
-    for direction in Direction::BOTH {
-        // The limit is what both links carry in 16 ms. If one path got each batch while the other
-        // idles, one link would be the bottleneck.
-        let (took, ideal) = (
-            waiting_for_verdicts(6).copy_over(direction, &[100, 100]),
-            Duration::from_secs_f64((200 << 19) as f64 / 200e6),
+fn batches_of_a_source_that_waits_take_the_sum_of_the_links() {
+    // Delayed acknowledgements, or one path that gets each batch while the other idles, would make
+    // one link the bottleneck. 6 batches are what both links carry in 16 ms.
+    let ideal = Duration::from_secs_f64((200 << 19) as f64 / 200e6);
+    for (direction, (window, untold)) in each_way([(8, None), (64, Some(6))]) {
+        let took = of_source(window, untold).copy_over(direction, &[100, 100]);
+        assert!(
+            took <= ideal.mul_f64(1.02),
+            "{untold:?}: {took:?}, ideal {ideal:?}"
         );
-        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
     }
 }
 
 #[test]
-fn batches_of_a_source_that_waits_for_verdicts_wait_little_for_a_slow_link() {
-    for direction in Direction::BOTH {
-        let (took, alone) = (
-            waiting_for_verdicts(32).copy_over(direction, &[10, 100]),
-            waiting_for_verdicts(32).copy_over(direction, &[100]),
-        );
+fn batches_of_a_source_that_waits_wait_little_for_a_slow_link() {
+    for (direction, (window, untold)) in each_way([(32, None), (64, Some(32))]) {
+        let [took, alone] = [&[10, 100][..], &[100]]
+            .map(|rates| of_source(window, untold).copy_over(direction, rates));
+        let most = alone.mul_f64(1.1);
         assert!(
-            took <= alone.mul_f64(1.1),
-            "{took:?}, without the slow link {alone:?}"
+            took <= most,
+            "{untold:?}: {took:?}, without the slow link {alone:?}"
         );
     }
+}
+
+fn each_way<T: Copy>(cases: [T; 2]) -> impl Iterator<Item = (Direction, T)> {
+    let both = move |case| Direction::BOTH.map(|direction| (direction, case));
+    cases.into_iter().flat_map(both)
 }
 
 #[test]

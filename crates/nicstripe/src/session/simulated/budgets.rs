@@ -84,9 +84,7 @@ fn cut_and_healed_links_and_a_small_budget_deliver() {
                 });
             }
             lab.at(secs(2), |links| (0..3).for_each(|index| links.heal(index)));
-            let copy = lab.copy(Direction::Put, mib(8)).await;
-            copy.end(secs(60)).await.unwrap();
-            lab.assert_delivered();
+            lab.deliver(Direction::Put, mib(8), secs(60)).await;
         });
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::{
     files,
     frames::{chunk_in, each_frame, message_in},
-    lab::{Direction, Lab, Links, in_virtual_time, mib, ms, secs},
+    lab::{Direction, Lab, Links, both_ways, in_virtual_time, mib, ms, secs},
 };
 use crate::report::error::Error;
 
@@ -78,9 +78,7 @@ fn a_control_message_whose_link_is_cut_arrives_over_another() {
         in_virtual_time(async move {
             let mut lab = Lab::new(3, &[100, 100]).await;
             let is_cut = cut_before(&lab, from, kind);
-            let copy = lab.copy(direction, SIZE).await;
-            copy.end(secs(60)).await.unwrap();
-            lab.assert_delivered();
+            lab.deliver(direction, SIZE, secs(60)).await;
             let (name, took) = (kind.0, lab.now());
             assert!(is_cut.load(Ordering::Relaxed), "{direction:?}: no {name}");
             assert!(
@@ -111,23 +109,21 @@ fn holes_and_what_the_receiver_has_are_known_although_the_link_is_cut_under_the_
 
 #[test]
 fn a_failure_whose_link_is_cut_is_known_at_both_ends() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = Lab::new(3, &[100, 100]).await;
-            let receiver = direction.sender().other();
-            let is_cut = cut_before(&lab, receiver, FAIL);
-            lab.disks[receiver as usize].set_free(Some(SIZE / 2));
-            let copy = lab.copy(direction, SIZE).await;
-            let ended = copy.end(secs(60)).await;
-            let code = ended.as_ref().err().and_then(Error::fail_code);
-            assert_eq!(code, Some(FailCode::NoSpace), "{ended:?}");
-            assert!(is_cut.load(Ordering::Relaxed));
-            sleep(secs(1)).await;
-            let at_daemon = lab.meters.read().transfers_ended;
-            let ended: Vec<_> = at_daemon.iter().map(|((_, how), n)| (*how, *n)).collect();
-            assert_eq!(ended, [("no_space", 1)], "{direction:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = Lab::new(3, &[100, 100]).await;
+        let receiver = direction.sender().other();
+        let is_cut = cut_before(&lab, receiver, FAIL);
+        lab.disks[receiver as usize].set_free(Some(SIZE / 2));
+        let copy = lab.copy(direction, SIZE).await;
+        let ended = copy.end(secs(60)).await;
+        let code = ended.as_ref().err().and_then(Error::fail_code);
+        assert_eq!(code, Some(FailCode::NoSpace), "{ended:?}");
+        assert!(is_cut.load(Ordering::Relaxed));
+        sleep(secs(1)).await;
+        let at_daemon = lab.meters.read().transfers_ended;
+        let ended: Vec<_> = at_daemon.iter().map(|((_, how), n)| (*how, *n)).collect();
+        assert_eq!(ended, [("no_space", 1)], "{direction:?}");
+    });
 }
 
 /// Chunks that arrive damaged: some once, others while a link is bad.
@@ -197,9 +193,7 @@ fn a_damaged_chunk_is_counted_and_sent_again() {
                     damage.once(chunk);
                 }
                 let damaged = damage.begin(&lab.links);
-                let copy = lab.copy(direction, SIZE).await;
-                let (_, tally) = copy.end(secs(60)).await.unwrap();
-                lab.assert_delivered();
+                let tally = lab.deliver(direction, SIZE, secs(60)).await;
                 assert_eq!(damaged.load(Ordering::Relaxed), 4);
                 // The link is given up, with all that is in flight on it.
                 assert!((1..=4).contains(&tally.failovers), "{}", tally.failovers);
@@ -225,88 +219,72 @@ async fn damages(lab: &Lab, end: End) -> [u32; 2] {
 
 #[test]
 fn a_link_that_damages_what_it_carries_gets_less_and_less_of_it_and_is_named() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let size = mib(32);
-            let mut lab = Lab::new(3, &[25, 25]).await;
-            let mut damage = Damage::new(0);
-            damage.during(0, Duration::ZERO..secs(60), 10);
-            let damaged = damage.begin(&lab.links);
-            let copy = lab.copy(direction, size).await;
-            copy.end(secs(120)).await.unwrap();
-            lab.assert_delivered();
-            let took = lab.now();
-            let [bad, good] = damages(&lab, direction.sender().other()).await;
-            println!("{direction:?}: {took:?}, {bad} times, {damaged:?} chunks");
-            // At the start, at the first reuse, and after 2, 4 and 8 s.
-            assert!((3..=5).contains(&bad), "{bad}");
-            assert_eq!(good, 0);
-            let ideal = ideal(25, size);
-            assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let size = mib(32);
+        let mut lab = Lab::new(3, &[25, 25]).await;
+        let mut damage = Damage::new(0);
+        damage.during(0, Duration::ZERO..secs(60), 10);
+        let damaged = damage.begin(&lab.links);
+        lab.deliver(direction, size, secs(120)).await;
+        let took = lab.now();
+        let [bad, good] = damages(&lab, direction.sender().other()).await;
+        println!("{direction:?}: {took:?}, {bad} times, {damaged:?} chunks");
+        // At the start, at the first reuse, and after 2, 4 and 8 s.
+        assert!((3..=5).contains(&bad), "{bad}");
+        assert_eq!(good, 0);
+        let ideal = ideal(25, size);
+        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
+    });
 }
 
 #[test]
 fn a_link_that_damaged_one_chunk_is_used_again_at_once() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let size = mib(32);
-            let mut lab = Lab::new(3, &[100, 100]).await;
-            let mut damage = Damage::new(0);
-            damage.once(24);
-            damage.begin(&lab.links);
-            let copy = lab.copy(direction, size).await;
-            copy.end(secs(60)).await.unwrap();
-            lab.assert_delivered();
-            let took = lab.now();
-            let damages = damages(&lab, direction.sender().other()).await;
-            assert_eq!(damages.iter().sum::<u32>(), 1);
-            // The path is reconnected after 250 ms.
-            assert!(took <= ideal(200, size) + ms(400), "{took:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let size = mib(32);
+        let mut lab = Lab::new(3, &[100, 100]).await;
+        let mut damage = Damage::new(0);
+        damage.once(24);
+        damage.begin(&lab.links);
+        lab.deliver(direction, size, secs(60)).await;
+        let took = lab.now();
+        let damages = damages(&lab, direction.sender().other()).await;
+        assert_eq!(damages.iter().sum::<u32>(), 1);
+        // The path is reconnected after 250 ms.
+        assert!(took <= ideal(200, size) + ms(400), "{took:?}");
+    });
 }
 
 #[test]
 fn the_only_link_is_used_whatever_it_damages() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = Lab::new(3, &[100]).await;
-            let mut damage = Damage::new(0);
-            damage.during(0, Duration::ZERO..secs(60), 10);
-            let damaged = damage.begin(&lab.links);
-            let copy = lab.copy(direction, mib(16)).await;
-            copy.end(secs(60)).await.unwrap();
-            lab.assert_delivered();
-            let (took, damaged) = (lab.now(), damaged.load(Ordering::Relaxed) as u32);
-            println!("{direction:?}: {took:?}, {damaged} chunks");
-            assert!(damaged >= 3, "{damaged}");
-            // Each damaged chunk costs a reconnection, and what was in flight behind it.
-            assert!(took <= ideal(100, mib(16)) + damaged * ms(300), "{took:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = Lab::new(3, &[100]).await;
+        let mut damage = Damage::new(0);
+        damage.during(0, Duration::ZERO..secs(60), 10);
+        let damaged = damage.begin(&lab.links);
+        lab.deliver(direction, mib(16), secs(60)).await;
+        let (took, damaged) = (lab.now(), damaged.load(Ordering::Relaxed) as u32);
+        println!("{direction:?}: {took:?}, {damaged} chunks");
+        assert!(damaged >= 3, "{damaged}");
+        // Each damaged chunk costs a reconnection, and what was in flight behind it.
+        assert!(took <= ideal(100, mib(16)) + damaged * ms(300), "{took:?}");
+    });
 }
 
 #[test]
 fn what_was_sent_twice_is_counted_alike_at_both_ends() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = Lab::new(1, &[200, 10]).await;
-            let copy = lab.copy(direction, mib(16)).await;
-            let (_, tally) = copy.end(secs(60)).await.unwrap();
-            lab.assert_delivered();
-            let ours = tally.stats;
-            assert_eq!(ours.delivered_bytes, mib(16));
-            assert_eq!(ours.by_path.values().sum::<u64>(), mib(16));
-            sleep(secs(2)).await;
-            let daemon = lab.meters.read();
-            let [sent, received] = match direction {
-                Direction::Put => [ours.repeated_bytes, daemon.resent_bytes],
-                Direction::Get => [daemon.resent_bytes, ours.repeated_bytes],
-            };
-            assert!(sent > 0);
-            assert!(received <= sent, "{received} of {sent}");
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = Lab::new(1, &[200, 10]).await;
+        let tally = lab.deliver(direction, mib(16), secs(60)).await;
+        let ours = tally.stats;
+        assert_eq!(ours.delivered_bytes, mib(16));
+        assert_eq!(ours.by_path.values().sum::<u64>(), mib(16));
+        sleep(secs(2)).await;
+        let daemon = lab.meters.read();
+        let [sent, received] = match direction {
+            Direction::Put => [ours.repeated_bytes, daemon.resent_bytes],
+            Direction::Get => [daemon.resent_bytes, ours.repeated_bytes],
+        };
+        assert!(sent > 0);
+        assert!(received <= sent, "{received} of {sent}");
+    });
 }

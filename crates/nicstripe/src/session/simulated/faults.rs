@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::lab::{Direction, Lab, Links, in_virtual_time, mib, ms, secs};
+use super::lab::{Direction, Lab, Links, both_ways, in_virtual_time, mib, ms, secs};
 use crate::{
     report::{error::Error, event::Event},
     session::{Command, Tally},
@@ -139,20 +139,18 @@ pub(super) fn carries_again(
 
 #[test]
 fn a_session_outlives_a_minute_without_any_link() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = two_links().await;
-            lab.at(ms(500), |links| (0..2).for_each(|index| links.cut(index)));
-            lab.at(ms(60_500), |links| {
-                (0..2).for_each(|index| links.heal(index));
-            });
-            let (took, tally) = copy(&mut lab, direction).await;
-            assert!(took <= secs(65), "{took:?}");
-            // Acknowledged data is not retransmitted; at most two windows were in flight.
-            let repeated = tally.stats.repeated_bytes;
-            assert!(repeated <= (2 * CREDIT) << 18, "{repeated}");
+    both_ways(async move |direction| {
+        let mut lab = two_links().await;
+        lab.at(ms(500), |links| (0..2).for_each(|index| links.cut(index)));
+        lab.at(ms(60_500), |links| {
+            (0..2).for_each(|index| links.heal(index));
         });
-    }
+        let (took, tally) = copy(&mut lab, direction).await;
+        assert!(took <= secs(65), "{took:?}");
+        // Acknowledged data is not retransmitted; at most two windows were in flight.
+        let repeated = tally.stats.repeated_bytes;
+        assert!(repeated <= (2 * CREDIT) << 18, "{repeated}");
+    });
 }
 
 #[test]
@@ -222,22 +220,20 @@ fn a_session_that_never_had_a_link_is_abandoned() {
 
 #[test]
 fn a_disk_that_stalls_kills_no_path_and_memory_stays_bounded() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = two_links().await;
-            let disk = &lab.disks[direction.sender().other() as usize];
-            disk.stall(CONNECTED, secs(31));
-            let disk = disk.clone();
-            let (took, tally) = copy(&mut lab, direction).await;
-            assert_eq!(tally.failovers, 0);
-            assert!(
-                disk.most_waiting() <= 2 * CREDIT + 2,
-                "{}",
-                disk.most_waiting()
-            );
-            assert!(took <= ms(1400) + secs(31), "{took:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = two_links().await;
+        let disk = &lab.disks[direction.sender().other() as usize];
+        disk.stall(CONNECTED, secs(31));
+        let disk = disk.clone();
+        let (took, tally) = copy(&mut lab, direction).await;
+        assert_eq!(tally.failovers, 0);
+        assert!(
+            disk.most_waiting() <= 2 * CREDIT + 2,
+            "{}",
+            disk.most_waiting()
+        );
+        assert!(took <= ms(1400) + secs(31), "{took:?}");
+    });
 }
 
 #[test]
@@ -271,47 +267,43 @@ fn a_source_disk_that_stalls_kills_no_path() {
 
 #[test]
 fn a_source_that_changed_is_told_to_the_peer() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = two_links().await;
-            let copy = lab.copy(direction, SIZE).await;
-            sleep(ms(500)).await;
-            let file = lab.file(direction.sender());
-            let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
-            file.write_all_at(b"other bytes", SIZE - 11).unwrap();
-            file.set_modified(std::time::SystemTime::UNIX_EPOCH)
-                .unwrap();
-            let ended = copy.end(LIMIT).await;
-            let code = ended.as_ref().err().and_then(Error::fail_code);
-            assert_eq!(code, Some(FailCode::SourceChanged), "{ended:?}");
-            assert!(!lab.file(direction.sender().other()).exists());
-            // The session goes on.
-            let copy = lab.copy_again(direction).await;
-            copy.end(LIMIT).await.unwrap();
-            lab.assert_delivered();
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = two_links().await;
+        let copy = lab.copy(direction, SIZE).await;
+        sleep(ms(500)).await;
+        let file = lab.file(direction.sender());
+        let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        file.write_all_at(b"other bytes", SIZE - 11).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
+        let ended = copy.end(LIMIT).await;
+        let code = ended.as_ref().err().and_then(Error::fail_code);
+        assert_eq!(code, Some(FailCode::SourceChanged), "{ended:?}");
+        assert!(!lab.file(direction.sender().other()).exists());
+        // The session goes on.
+        let copy = lab.copy_again(direction).await;
+        copy.end(LIMIT).await.unwrap();
+        lab.assert_delivered();
+    });
 }
 
 #[test]
 fn a_cancelled_copy_is_resumed_by_the_next() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = two_links().await;
-            let copy = lab.copy(direction, SIZE).await;
-            sleep(secs(1)).await;
-            lab.command(Command::Cancel(copy.transfer)).await;
-            let ended = copy.end(LIMIT).await;
-            assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
-            let began = lab.now();
-            let again = lab.copy_again(direction).await;
-            let (_, tally) = again.end(LIMIT).await.unwrap();
-            lab.assert_delivered();
-            let (took, resumed) = (lab.now() - began, tally.stats.resumed_bytes);
-            assert!(resumed > SIZE / 2, "{resumed}");
-            assert!(took < ms(900), "{took:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = two_links().await;
+        let copy = lab.copy(direction, SIZE).await;
+        sleep(secs(1)).await;
+        lab.command(Command::Cancel(copy.transfer)).await;
+        let ended = copy.end(LIMIT).await;
+        assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
+        let began = lab.now();
+        let again = lab.copy_again(direction).await;
+        let (_, tally) = again.end(LIMIT).await.unwrap();
+        lab.assert_delivered();
+        let (took, resumed) = (lab.now() - began, tally.stats.resumed_bytes);
+        assert!(resumed > SIZE / 2, "{resumed}");
+        assert!(took < ms(900), "{took:?}");
+    });
 }
 
 #[test]

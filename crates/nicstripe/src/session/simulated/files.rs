@@ -10,7 +10,7 @@ use nicstripe_proto::{ChunkSize, TransferStats, hole::HOLES_PER_MESSAGE, message
 use nicstripe_sim::End;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::lab::{Direction, Lab, in_virtual_time, ms, secs};
+use super::lab::{Direction, Lab, both_ways, in_virtual_time, ms, secs};
 
 const CHUNK: u64 = 256 << 10;
 
@@ -102,18 +102,16 @@ fn a_file_that_differs_everywhere_is_sent_at_the_speed_of_the_links() {
 
 #[test]
 fn only_data_is_sent_and_the_holes_arrive() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = Lab::new(3, &[100, 10]).await;
-            let holes = [(0, 17), (20, 1), (30, 50)];
-            let stats = copy(&mut lab, direction, (80, &holes), (0, 1)).await;
-            let data = (80 - 68) * CHUNK;
-            assert_eq!(
-                (stats.delivered_bytes, stats.unsent_bytes),
-                (data, 68 * CHUNK)
-            );
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = Lab::new(3, &[100, 10]).await;
+        let holes = [(0, 17), (20, 1), (30, 50)];
+        let stats = copy(&mut lab, direction, (80, &holes), (0, 1)).await;
+        let data = (80 - 68) * CHUNK;
+        assert_eq!(
+            (stats.delivered_bytes, stats.unsent_bytes),
+            (data, 68 * CHUNK)
+        );
+    });
 }
 
 #[test]
@@ -151,12 +149,10 @@ fn more_holes_than_fit_into_a_message_are_announced_in_several() {
 
 #[test]
 fn holes_and_a_delta_go_together() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = with_delta(&[100]).await;
-            let stats = copy(&mut lab, direction, (100, &[(10, 30)]), (90, 5)).await;
-            // Every fifth of the 60 compared chunks, and the 10 behind them.
-            assert_eq!(stats.delivered_bytes, (12 + 10) * CHUNK);
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = with_delta(&[100]).await;
+        let stats = copy(&mut lab, direction, (100, &[(10, 30)]), (90, 5)).await;
+        // Every fifth of the 60 compared chunks, and the 10 behind them.
+        assert_eq!(stats.delivered_bytes, (12 + 10) * CHUNK);
+    });
 }

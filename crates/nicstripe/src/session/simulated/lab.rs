@@ -52,6 +52,13 @@ pub(super) fn in_virtual_time<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(test)
 }
 
+/// Runs a test in virtual time for each direction.
+pub(super) fn both_ways(test: impl AsyncFn(Direction)) {
+    for direction in Direction::BOTH {
+        in_virtual_time(test(direction));
+    }
+}
+
 pub(super) const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
@@ -335,6 +342,19 @@ impl Lab {
     pub(super) async fn copy(&mut self, direction: Direction, size: u64) -> Copy {
         self.write(direction.sender(), size);
         self.copy_again(direction).await
+    }
+
+    /// Copies a new file of `size` bytes within `limit`, and returns the client's statistics.
+    pub(super) async fn deliver(
+        &mut self,
+        direction: Direction,
+        size: u64,
+        limit: Duration,
+    ) -> Tally {
+        let copy = self.copy(direction, size).await;
+        let (_, tally) = copy.end(limit).await.unwrap();
+        self.assert_delivered();
+        tally
     }
 
     /// Starts to copy the existing file of the sender.

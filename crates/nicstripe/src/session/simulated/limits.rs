@@ -6,7 +6,7 @@ use nicstripe_proto::{BitRate, ChunkSize, SessionConfig};
 use nicstripe_sim::LinkConfig;
 use nicstripe_testkit::trial::amount;
 
-use super::lab::{Direction, Lab, in_virtual_time, mib, ms, secs, us};
+use super::lab::{Direction, Lab, both_ways, in_virtual_time, mib, ms, secs, us};
 
 /// Returns the ideal duration of a copy at a total rate of `mbit` Mbit/s.
 fn ideal(size: u64, mbit: f64) -> Duration {
@@ -17,9 +17,7 @@ fn ideal(size: u64, mbit: f64) -> Duration {
 /// `most` times as long.
 async fn assert_takes(mut lab: Lab, direction: Direction, size: u64, mbit: f64, most: f64) {
     let began = lab.now();
-    let copy = lab.copy(direction, size).await;
-    let (_, tally) = copy.end(secs(120)).await.unwrap();
-    lab.assert_delivered();
+    let tally = lab.deliver(direction, size, secs(120)).await;
     let (took, ideal) = (lab.now() - began, ideal(size, mbit));
     let ratio = took.as_secs_f64() / ideal.as_secs_f64();
     let repeated = tally.stats.repeated_bytes;
@@ -104,16 +102,14 @@ fn a_slow_link_that_connects_first_costs_a_small_file_little() {
 
 #[test]
 fn a_limit_on_the_session_is_kept_and_used() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let config = SessionConfig {
-                rate_limit: Some(BitRate::from_mbit(50)),
-                ..SessionConfig::default()
-            };
-            let lab = Lab::with(1, &[100, 100], config, None).await;
-            assert_takes(lab, direction, mib(32), 50.0, 1.01).await;
-        });
-    }
+    both_ways(async move |direction| {
+        let config = SessionConfig {
+            rate_limit: Some(BitRate::from_mbit(50)),
+            ..SessionConfig::default()
+        };
+        let lab = Lab::with(1, &[100, 100], config, None).await;
+        assert_takes(lab, direction, mib(32), 50.0, 1.01).await;
+    });
 }
 
 #[test]

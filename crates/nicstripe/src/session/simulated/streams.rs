@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    lab::{Copy, Direction, Lab, download, in_virtual_time, mib, ms, secs},
+    lab::{Copy, Direction, Lab, both_ways, download, in_virtual_time, mib, ms, secs},
     random::{LIMIT, add_faults, pick, random_links, seeds},
 };
 use crate::{
@@ -174,32 +174,28 @@ fn a_program_that_is_slow_kills_no_path() {
 
 #[test]
 fn a_stream_whose_links_are_cut_and_healed_arrives_whole() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let mut lab = Lab::new(6, &[100, 10]).await;
-            lab.at(ms(300), |links| links.cut(0));
-            lab.at(ms(900), |links| links.heal(0));
-            lab.at(ms(1200), |links| (0..2).for_each(|index| links.cut(index)));
-            lab.at(secs(6), |links| (0..2).for_each(|index| links.heal(index)));
-            let size = mib(16) - 7;
-            let (took, _) = stream(&mut lab, direction, size, Program::default()).await;
-            assert!(took > secs(6), "{direction:?}: {took:?}");
-        });
-    }
+    both_ways(async move |direction| {
+        let mut lab = Lab::new(6, &[100, 10]).await;
+        lab.at(ms(300), |links| links.cut(0));
+        lab.at(ms(900), |links| links.heal(0));
+        lab.at(ms(1200), |links| (0..2).for_each(|index| links.cut(index)));
+        lab.at(secs(6), |links| (0..2).for_each(|index| links.heal(index)));
+        let size = mib(16) - 7;
+        let (took, _) = stream(&mut lab, direction, size, Program::default()).await;
+        assert!(took > secs(6), "{direction:?}: {took:?}");
+    });
 }
 
 #[test]
 fn a_stream_takes_the_sum_of_its_links() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            let took = time_over(&[100, 100], direction, mib(32)).await;
-            let ideal = ideal(200, mib(32));
-            assert!(
-                took <= ideal.mul_f64(1.02),
-                "{direction:?}: {took:?}, ideal {ideal:?}"
-            );
-        });
-    }
+    both_ways(async move |direction| {
+        let took = time_over(&[100, 100], direction, mib(32)).await;
+        let ideal = ideal(200, mib(32));
+        assert!(
+            took <= ideal.mul_f64(1.02),
+            "{direction:?}: {took:?}, ideal {ideal:?}"
+        );
+    });
 }
 
 #[test]
@@ -242,18 +238,16 @@ fn a_disk_that_stalls_for_half_a_minute_holds_back_a_writer_and_kills_no_path() 
 
 #[test]
 fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
-    for direction in Direction::BOTH {
-        in_virtual_time(async move {
-            // A chunk takes 0.2 s at 10 Mbit/s, and all behind it wait in the window.
-            let took = time_over(&[1000, 10], direction, mib(64)).await;
-            let ideal = ideal(1000, mib(64));
-            println!("{direction:?}: {took:?}, the fast link alone {ideal:?}");
-            assert!(
-                took <= 2 * ideal,
-                "{direction:?}: {took:?}, the fast link alone {ideal:?}"
-            );
-        });
-    }
+    both_ways(async move |direction| {
+        // A chunk takes 0.2 s at 10 Mbit/s, and all behind it wait in the window.
+        let took = time_over(&[1000, 10], direction, mib(64)).await;
+        let ideal = ideal(1000, mib(64));
+        println!("{direction:?}: {took:?}, the fast link alone {ideal:?}");
+        assert!(
+            took <= 2 * ideal,
+            "{direction:?}: {took:?}, the fast link alone {ideal:?}"
+        );
+    });
 }
 
 #[test]

@@ -398,6 +398,12 @@ mod tests {
     use nicstripe_proto::tree::Xattr;
 
     use super::*;
+
+    const ONE_BYTE: Content = Content::File {
+        size: 1,
+        alone: false,
+        digest: None,
+    };
     use crate::tree::anchor::{Anchor, Base};
 
     fn announced(id: u64, content: Content, parent: Option<u64>) -> Announced {
@@ -443,15 +449,10 @@ mod tests {
             ledger.has_room(),
             "they can only end when the walk continues"
         );
-        let file = || Content::File {
-            size: 1,
-            alone: false,
-            digest: None,
-        };
         let files = (200..).take_while(|id| {
             let has_room = ledger.has_room();
             if has_room {
-                ledger.tell(EntryId(*id), announced(*id, file(), Some(199)));
+                ledger.tell(EntryId(*id), announced(*id, ONE_BYTE, Some(199)));
             }
             has_room
         });
@@ -479,18 +480,7 @@ mod tests {
     #[test]
     fn a_small_file_is_done_only_when_it_was_sent() {
         let mut ledger = Ledger::new(usize::MAX);
-        ledger.tell(
-            EntryId(0),
-            announced(
-                0,
-                Content::File {
-                    size: 1,
-                    alone: false,
-                    digest: None,
-                },
-                None,
-            ),
-        );
+        ledger.tell(EntryId(0), announced(0, ONE_BYTE, None));
         ledger.sent(EntryId(0));
         let announced = ledger.decide(EntryId(0)).unwrap();
         ledger.wait_for_result(EntryId(0), announced, Verdict::Create);
@@ -511,15 +501,7 @@ mod tests {
                 weight: 0,
                 footprint: 4 << 10,
             },
-            ..announced(
-                id,
-                Content::File {
-                    size: 1,
-                    alone: false,
-                    digest: None,
-                },
-                None,
-            )
+            ..announced(id, ONE_BYTE, None)
         };
         let files = (0..100)
             .take_while(|id| {

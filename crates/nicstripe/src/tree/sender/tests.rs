@@ -1,15 +1,20 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    os::unix::fs::symlink,
+    path::Path,
     sync::mpsc,
     thread::{self, JoinHandle},
     time::Instant,
 };
 
 use nicstripe_proto::Name;
-use nicstripe_proto::tree::{BatchReader, Entry, MOST_PENDING, MOST_UNDECIDED, Share};
+use nicstripe_proto::tree::{
+    BatchReader, Entry, MOST_PENDING, MOST_UNDECIDED, Share,
+    Verdict::{Create, Exists, Newer, Refused, Same},
+};
+
+use tempfile::TempDir;
 
 use super::*;
 use crate::{
@@ -78,6 +83,12 @@ struct Peer {
     inputs: mpsc::Sender<SenderInput>,
     given: Receiver<ChannelCall>,
     thread: Option<JoinHandle<()>>,
+    seen: Seen,
+}
+
+/// What a peer has got of the sender and its channel.
+#[derive(Default)]
+struct Seen {
     entries: Vec<Entry>,
     contents: BTreeMap<String, Vec<u8>>,
     ended: BTreeSet<EntryId>,
@@ -90,7 +101,33 @@ struct Peer {
     result: Option<Result<TreeReport, FileError>>,
 }
 
+impl std::ops::Deref for Peer {
+    type Target = Seen;
+
+    fn deref(&self) -> &Seen {
+        &self.seen
+    }
+}
+
+impl std::ops::DerefMut for Peer {
+    fn deref_mut(&mut self) -> &mut Seen {
+        &mut self.seen
+    }
+}
+
 impl Peer {
+    /// Starts the sender of the contents of a directory, with what `set` changes in the request.
+    fn of(dir: impl AsRef<Path>, set: impl FnOnce(&mut SenderRequest)) -> Self {
+        let mut request = SenderRequest {
+            sources: vec![SendSource::Path(dir.as_ref().join(""))],
+            walk: RECURSIVE,
+            list: true,
+            ..SenderRequest::default()
+        };
+        set(&mut request);
+        Self::start(request)
+    }
+
     fn start(request: SenderRequest) -> Self {
         let (inputs, receiver) = mpsc::channel();
         let (given, taken) = mpsc::channel();
@@ -104,16 +141,7 @@ impl Peer {
             inputs,
             given: taken,
             thread: Some(thread),
-            entries: Vec::new(),
-            contents: BTreeMap::new(),
-            ended: BTreeSet::new(),
-            abandoned: Vec::new(),
-            alone: Vec::new(),
-            told: Vec::new(),
-            progress: WalkProgress::default(),
-            batches: 0,
-            is_last: false,
-            result: None,
+            seen: Seen::default(),
         }
     }
 
@@ -130,13 +158,18 @@ impl Peer {
         });
     }
 
-    fn done(&self, first: u64, count: u64) {
+    fn results(&self, done: &[(u64, u64)], failed: Vec<EntryFailure>, deleted: Vec<Name>) {
+        let done = done.iter().map(|(first, count)| (EntryId(*first), *count));
         self.say(TreeMessage::Results {
-            done: vec![(EntryId(first), count)],
-            failed: vec![],
-            deleted: vec![],
+            done: done.collect(),
+            failed,
+            deleted,
             stripped: None,
         });
+    }
+
+    fn done(&self, first: u64, count: u64) {
+        self.results(&[(first, count)], vec![], vec![]);
     }
 
     fn commit(&self) {
@@ -149,12 +182,16 @@ impl Peer {
             code,
             text: text.into(),
         };
-        self.say(TreeMessage::Results {
-            done: vec![],
-            failed: vec![failure],
-            deleted: vec![],
-            stripped: None,
-        });
+        self.results(&[], vec![failure], vec![]);
+    }
+
+    fn input(&self, input: SenderInput) {
+        self.inputs.send(input).ok().unwrap();
+    }
+
+    fn told(&self, outcome: impl Fn(&EntryOutcome) -> bool) -> Vec<&str> {
+        let told = self.told.iter().filter(|(_, found)| outcome(found));
+        told.map(|(name, _)| name.as_str()).collect()
     }
 
     /// Records the sender's next call; returns false if none arrives within `timeout`.
@@ -200,7 +237,8 @@ impl Peer {
         let Content::File { size, .. } = self.entries[id.0 as usize].content else {
             panic!("data without a file")
         };
-        let content = self.contents.entry(self.path(id)).or_default();
+        let path = self.path(id);
+        let content = self.contents.entry(path).or_default();
         assert_eq!(offset, content.len() as u64);
         assert!(!bytes.is_empty() || size == 0);
         content.extend(bytes);
@@ -270,7 +308,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_millis(200);
 
 fn create(_: &Entry) -> Verdict {
-    Verdict::Create
+    Create
 }
 
 const CHANGING: WalkRules = WalkRules {
@@ -278,21 +316,25 @@ const CHANGING: WalkRules = WalkRules {
     ..RECURSIVE
 };
 
-fn request(source: &Path) -> SenderRequest {
-    SenderRequest {
-        sources: vec![SendSource::Path(source.join(""))],
-        walk: RECURSIVE,
-        list: true,
-        ..SenderRequest::default()
+/// Creates a directory with these files.
+fn dir_of<N: AsRef<Path>, B: AsRef<[u8]>>(files: impl IntoIterator<Item = (N, B)>) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
     }
+    dir
 }
 
-fn names(peer: &Peer, outcome: impl Fn(&EntryOutcome) -> bool) -> Vec<&str> {
-    peer.told
-        .iter()
-        .filter(|(_, found)| outcome(found))
-        .map(|(name, _)| name.as_str())
-        .collect()
+/// Creates a directory with this many files of one byte.
+fn dir_of_many(files: usize) -> TempDir {
+    dir_of((0..files).map(|index| (index.to_string(), "1")))
+}
+
+/// Makes a file that is too large for a batch, without data.
+fn large(path: &Path, size: u64) {
+    fs::File::create(path).unwrap().set_len(size).unwrap();
 }
 
 /// Returns `len` bytes that depend on their position.
@@ -302,24 +344,17 @@ fn pattern(len: usize) -> Vec<u8> {
 
 #[test]
 fn a_tree_arrives_with_the_contents_that_are_wanted() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("d")).unwrap();
-    fs::write(dir.path().join("a"), "aaa").unwrap();
-    fs::write(dir.path().join("d/empty"), "").unwrap();
-    fs::write(dir.path().join("d/same"), "same").unwrap();
-    std::os::unix::fs::symlink("a", dir.path().join("l")).unwrap();
-
-    let mut peer = Peer::start(request(dir.path()));
+    let dir = dir_of([("a", "aaa"), ("d/empty", ""), ("d/same", "same")]);
+    symlink("a", dir.path().join("l")).unwrap();
+    let mut peer = Peer::of(&dir, |_| {});
     let report = peer.serve(|entry| match &entry.name {
-        Some(name) if name.file_name() == b"same" => Verdict::Same,
+        Some(name) if name.file_name() == b"same" => Same,
         Some(name) if name.file_name() == b"a" => Verdict::Replace,
-        None => Verdict::Same,
-        Some(_) => Verdict::Create,
+        None => Same,
+        Some(_) => Create,
     });
-    assert_eq!(
-        peer.contents,
-        BTreeMap::from([("a".into(), b"aaa".to_vec()), ("d/empty".into(), vec![])])
-    );
+    let contents = [("a".into(), b"aaa".to_vec()), ("d/empty".into(), vec![])];
+    assert_eq!(peer.contents, BTreeMap::from(contents));
     let expected = TreeReport {
         files: 2,
         bytes: 3,
@@ -329,17 +364,10 @@ fn a_tree_arrives_with_the_contents_that_are_wanted() {
         ..TreeReport::default()
     };
     assert_eq!(report, expected);
-    let copied = names(&peer, |outcome| {
-        matches!(outcome, EntryOutcome::Copied { .. })
-    });
+    let copied = peer.told(|outcome| matches!(outcome, EntryOutcome::Copied { .. }));
     assert_eq!(copied, ["a", "d", "d/empty", "l"]);
-    assert_eq!(
-        names(&peer, |outcome| matches!(
-            outcome,
-            EntryOutcome::Skipped(Verdict::Same)
-        )),
-        ["d/same"]
-    );
+    let skipped = peer.told(|outcome| matches!(outcome, EntryOutcome::Skipped(Same)));
+    assert_eq!(skipped, ["d/same"]);
     let progress = WalkProgress {
         files: 3,
         bytes: 7,
@@ -352,39 +380,22 @@ fn a_tree_arrives_with_the_contents_that_are_wanted() {
 
 #[test]
 fn files_of_every_size_about_a_batches_arrive_as_they_are() {
-    let dir = tempfile::tempdir().unwrap();
     let room = MAX_PAYLOAD - PIECE_HEADER;
-    let sizes = [
-        0,
-        1,
-        room - 1,
-        room,
-        room + 1,
-        2 * room,
-        2 * room + 1,
-        MAX_PAYLOAD,
-        4 << 20,
-    ];
-    for size in sizes {
-        fs::write(dir.path().join(format!("f{size}")), pattern(size)).unwrap();
-    }
-    let mut peer = Peer::start(request(dir.path()));
+    let pieces = [room - 1, room, room + 1, 2 * room, 2 * room + 1];
+    let sizes = [&[0, 1, MAX_PAYLOAD, 4 << 20][..], &pieces].concat();
+    let dir = dir_of(sizes.iter().map(|size| (size.to_string(), pattern(*size))));
+    let mut peer = Peer::of(&dir, |_| {});
     let report = peer.serve(create);
     assert_eq!((report.files, report.failed), (sizes.len() as u64, 0));
     for size in sizes {
-        assert!(
-            peer.contents[&format!("f{size}")] == pattern(size),
-            "{size}"
-        );
+        assert!(peer.contents[&size.to_string()] == pattern(size), "{size}");
     }
 }
 
 #[test]
 fn small_files_share_batches() {
-    let dir = tempfile::tempdir().unwrap();
-    (0..1000)
-        .for_each(|index| fs::write(dir.path().join(format!("{index}")), pattern(index)).unwrap());
-    let mut peer = Peer::start(request(dir.path()));
+    let dir = dir_of((0..1000).map(|index| (index.to_string(), pattern(index))));
+    let mut peer = Peer::of(&dir, |_| {});
     let report = peer.serve(create);
     assert_eq!((report.files, report.bytes), (1000, 999 * 1000 / 2));
     // 500 KB of contents and 50 KB of entries need at least 3 batches; a slow disk may exceed
@@ -395,20 +406,14 @@ fn small_files_share_batches() {
 #[test]
 fn large_files_are_announced_by_pieces_and_kept_for_the_caller_only_if_it_copies_them() {
     let dir = tempfile::tempdir().unwrap();
-    let large = fs::File::create(dir.path().join("large")).unwrap();
-    large.set_len(2 << 30).unwrap();
+    large(&dir.path().join("large"), 2 << 30);
     for reports_large in [false, true] {
-        let walk = WalkRules {
-            share: Share::new(1, 1).ok(),
-            pieces: true,
-            ..RECURSIVE
-        };
-        let report = Peer::start(SenderRequest {
-            walk,
-            reports_large,
-            ..request(dir.path())
-        })
-        .serve(create);
+        let mut peer = Peer::of(&dir, |request| {
+            request.walk.share = Share::new(1, 1).ok();
+            request.walk.pieces = true;
+            request.reports_large = reports_large;
+        });
+        let report = peer.serve(create);
         assert_eq!((report.files, report.special), (0, 0));
         let pieces = report.large.iter().map(|(_, file)| file.pieces().count());
         assert_eq!(pieces.sum::<usize>(), if reports_large { 128 } else { 0 });
@@ -417,103 +422,81 @@ fn large_files_are_announced_by_pieces_and_kept_for_the_caller_only_if_it_copies
 
 #[test]
 fn a_receiver_that_does_not_decide_holds_the_walk_back() {
-    let dir = tempfile::tempdir().unwrap();
-    (0..20_000)
-        .for_each(|index| drop(fs::File::create(dir.path().join(format!("{index}"))).unwrap()));
-    let mut peer = Peer::start(request(dir.path()));
+    let dir = dir_of((0..20_000).map(|index| (index.to_string(), "")));
+    let mut peer = Peer::of(&dir, |_| {});
     peer.take_until(|peer| peer.entries.len() >= MOST_UNDECIDED);
     peer.take_all();
     assert_eq!(peer.entries.len(), MOST_UNDECIDED);
 
     // Decided but without results: the walk continues up to the limit of pending entries.
     let mut decided = 0;
+    let decide_all = |peer: &Peer, decided: &mut usize| {
+        let verdicts = vec![Create; peer.entries.len() - *decided];
+        peer.decide(*decided as u64, verdicts);
+        *decided = peer.entries.len();
+    };
     while decided < MOST_PENDING {
-        peer.decide(
-            decided as u64,
-            vec![Verdict::Create; peer.entries.len() - decided],
-        );
-        decided = peer.entries.len();
+        decide_all(&peer, &mut decided);
         let most = MOST_PENDING.min(decided + MOST_UNDECIDED);
         peer.take_until(|peer| peer.entries.len() >= most);
         peer.take_all();
         assert_eq!(peer.entries.len(), most);
     }
-    assert_eq!(peer.entries.len(), MOST_PENDING);
     peer.done(1, decided as u64 - 1);
     peer.take_until(|peer| peer.entries.len() == 20_001);
-    peer.decide(
-        decided as u64,
-        vec![Verdict::Create; peer.entries.len() - decided],
-    );
+    decide_all(&peer, &mut decided);
     peer.take_until(|peer| peer.is_last);
     peer.done(0, 20_001);
     let report = peer.report();
-    assert_eq!(report.files, 20_000);
-    assert_eq!(report.directories, 1);
+    assert_eq!((report.files, report.directories), (20_000, 1));
     assert_eq!(peer.contents.len(), 20_000);
 }
 
 #[test]
 fn files_that_change_or_vanish_after_the_walk_are_abandoned_and_told() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["changed", "replaced", "vanished", "well"] {
-        fs::write(dir.path().join(name), "1234").unwrap();
-    }
-    let mut peer = Peer::start(request(dir.path()));
+    let names = ["changed", "replaced", "vanished", "well"];
+    let dir = dir_of(names.map(|name| (name, "1234")));
+    let mut peer = Peer::of(&dir, |_| {});
     peer.take_until(|peer| peer.entries.len() == 5);
-    fs::write(dir.path().join("changed"), "12345").unwrap();
-    fs::remove_file(dir.path().join("replaced")).unwrap();
-    std::os::unix::fs::symlink("well", dir.path().join("replaced")).unwrap();
-    fs::remove_file(dir.path().join("vanished")).unwrap();
+    let [changed, replaced, vanished, _] = names.map(|name| dir.path().join(name));
+    fs::write(changed, "12345").unwrap();
+    fs::remove_file(&replaced).unwrap();
+    symlink("well", replaced).unwrap();
+    fs::remove_file(vanished).unwrap();
     let report = peer.serve(create);
     assert_eq!((report.files, report.failed), (1, 3));
     assert!(report.only_sources_changed(), "{:?}", report.failures);
     assert_eq!(peer.contents.keys().collect::<Vec<_>>(), ["well"]);
     let abandoned: BTreeSet<String> = peer.abandoned.iter().map(|id| peer.path(*id)).collect();
-    assert_eq!(
-        abandoned,
-        ["changed", "replaced", "vanished"].map(String::from).into()
-    );
+    assert!(abandoned.iter().eq(&names[..3]), "{abandoned:?}");
 }
 
 #[test]
 fn a_file_that_may_change_is_sent_up_to_the_size_it_had() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("grows"), "1234").unwrap();
-    fs::write(dir.path().join("shrinks"), "1234").unwrap();
-    let mut peer = Peer::start(SenderRequest {
-        walk: CHANGING,
-        ..request(dir.path())
-    });
+    let dir = dir_of([("grows", "1234"), ("shrinks", "1234")]);
+    let mut peer = Peer::of(&dir, |request| request.walk = CHANGING);
     peer.take_until(|peer| peer.entries.len() == 3);
     fs::write(dir.path().join("grows"), "56789").unwrap();
     fs::write(dir.path().join("shrinks"), "5").unwrap();
     let report = peer.serve(create);
+    let grown = BTreeMap::from([("grows".into(), b"5678".to_vec())]);
+    assert_eq!((&peer.contents, report.failed), (&grown, 1));
+    let failure = &report.failures[0];
     assert_eq!(
-        peer.contents,
-        BTreeMap::from([("grows".into(), b"5678".to_vec())])
+        (failure.code, &*failure.name),
+        (FailCode::SourceChanged, "shrinks")
     );
-    assert_eq!(report.failed, 1);
-    assert_eq!(report.failures[0].code, FailCode::SourceChanged);
-    assert_eq!(&*report.failures[0].name, "shrinks");
 }
 
 #[test]
 fn a_directory_that_becomes_a_link_leads_nowhere() {
-    let dir = tempfile::tempdir().unwrap();
-    let (inside, outside) = (dir.path().join("t/d"), dir.path().join("outside"));
-    [&inside, &outside]
-        .iter()
-        .for_each(|path| fs::create_dir_all(path).unwrap());
-    fs::write(inside.join("f"), "mine").unwrap();
-    let mut peer = Peer::start(SenderRequest {
-        walk: CHANGING,
-        ..request(&dir.path().join("t"))
-    });
+    let dir = dir_of([("t/d/f", "mine"), ("outside/other", "")]);
+    let mut peer = Peer::of(dir.path().join("t"), |request| request.walk = CHANGING);
     peer.take_until(|peer| peer.entries.len() == 3);
-    fs::write(outside.join("f"), "hers").unwrap();
+    fs::write(dir.path().join("outside/f"), "hers").unwrap();
+    let inside = dir.path().join("t/d");
     fs::remove_dir_all(&inside).unwrap();
-    std::os::unix::fs::symlink("../outside", &inside).unwrap();
+    symlink("../outside", &inside).unwrap();
     let report = peer.serve(create);
     assert!(
         peer.contents.is_empty() && report.only_sources_changed(),
@@ -525,47 +508,28 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
 fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a", "b", "c"] {
-        fs::File::create(dir.path().join(name))
-            .unwrap()
-            .set_len(5 << 20)
-            .unwrap();
+        large(&dir.path().join(name), 5 << 20);
     }
-    let mut peer = Peer::start(request(dir.path()));
+    let mut peer = Peer::of(&dir, |_| {});
     peer.take_until(|peer| peer.entries.len() == 4);
     fs::remove_file(dir.path().join("c")).unwrap();
-    peer.decide(
-        0,
-        vec![
-            Verdict::Same,
-            Verdict::Create,
-            Verdict::Create,
-            Verdict::Create,
-        ],
-    );
+    peer.decide(0, vec![Same, Create, Create, Create]);
     peer.take_until(|peer| peer.alone.len() == 3);
 
     assert_eq!(open(&peer, 1).unwrap().identity.size, 5 << 20);
     assert_eq!(open(&peer, 3).unwrap_err().code, FailCode::SourceChanged);
     assert_eq!(open(&peer, 0).unwrap_err().code, FailCode::Protocol);
+    let ended = |id, result| SenderInput::StandaloneEnded {
+        id: EntryId(id),
+        result,
+    };
+    peer.input(ended(1, Ok(())));
+    assert!(!peer.is_last, "a failed file must be abandoned");
     let broken = Reason {
         code: FailCode::Digest,
         text: "broken".into(),
     };
-    peer.inputs
-        .send(SenderInput::StandaloneEnded {
-            id: EntryId(1),
-            result: Ok(()),
-        })
-        .ok()
-        .unwrap();
-    assert!(!peer.is_last, "a failed file must be abandoned");
-    peer.inputs
-        .send(SenderInput::StandaloneEnded {
-            id: EntryId(2),
-            result: Err(broken),
-        })
-        .ok()
-        .unwrap();
+    peer.input(ended(2, Err(broken)));
     peer.take_until(|peer| peer.is_last);
     // A failure the receiver reports for an abandoned file does not count twice.
     peer.fail(Some(2), FailCode::Digest, "broken");
@@ -573,50 +537,31 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
     let report = peer.report();
     assert_eq!((report.files, report.bytes, report.failed), (1, 5 << 20, 2));
     assert_eq!(peer.abandoned, [EntryId(3), EntryId(2)]);
-    assert_eq!(
-        report
-            .failures
-            .iter()
-            .map(|failure| failure.code)
-            .collect::<Vec<_>>(),
-        [FailCode::SourceChanged, FailCode::Digest]
-    );
+    let codes: Vec<_> = report.failures.iter().map(|failure| failure.code).collect();
+    assert_eq!(codes, [FailCode::SourceChanged, FailCode::Digest]);
 }
 
 fn open(peer: &Peer, id: u64) -> Result<Source, FileError> {
     let (answer, answered) = mpsc::channel();
     let answer: OnOpened<Source> = Box::new(move |result| drop(answer.send(result)));
-    peer.inputs
-        .send(SenderInput::OpenStandalone {
-            id: EntryId(id),
-            answer,
-        })
-        .ok()
-        .unwrap();
+    peer.input(SenderInput::OpenStandalone {
+        id: EntryId(id),
+        answer,
+    });
     answered.recv_timeout(DEADLINE).unwrap()
 }
 
 #[test]
 fn digests_are_those_of_the_files_and_entries_keep_their_order() {
-    let dir = tempfile::tempdir().unwrap();
     let sizes: Vec<usize> = (0..200)
         .map(|index| index * 37 % 1000)
         .chain([9 << 20])
         .collect();
     let name = |index: usize| format!("{index:03}");
-    sizes
-        .iter()
-        .enumerate()
-        .for_each(|(index, size)| fs::write(dir.path().join(name(index)), pattern(*size)).unwrap());
-    let rules = TreeRules {
-        checksum: true,
-        ..TreeRules::default()
-    };
-    let mut peer = Peer::start(SenderRequest {
-        rules,
-        ..request(dir.path())
-    });
-    let report = peer.serve(|_| Verdict::Same);
+    let files = sizes.iter().enumerate();
+    let dir = dir_of(files.map(|(index, size)| (name(index), pattern(*size))));
+    let mut peer = Peer::of(&dir, |request| request.rules.checksum = true);
+    let report = peer.serve(|_| Same);
     assert_eq!(report.unchanged, sizes.len() as u64);
     for (index, size) in sizes.iter().enumerate() {
         let entry = &peer.entries[index + 1];
@@ -624,220 +569,134 @@ fn digests_are_those_of_the_files_and_entries_keep_their_order() {
         let Content::File { digest, .. } = entry.content else {
             panic!("{entry:?}")
         };
-        assert_eq!(
-            digest,
-            Some(Digest(*blake3::hash(&pattern(*size)).as_bytes())),
-            "{index}"
-        );
+        let expected = Digest(*blake3::hash(&pattern(*size)).as_bytes());
+        assert_eq!(digest, Some(expected), "{index}");
     }
 }
 
 #[test]
 fn a_dry_run_sends_no_content_and_counts_what_would_be_copied() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("a"), "aaa").unwrap();
-    fs::File::create(dir.path().join("large"))
-        .unwrap()
-        .set_len(5 << 20)
-        .unwrap();
-    let rules = TreeRules {
-        dry_run: true,
-        ..TreeRules::default()
-    };
-    let mut peer = Peer::start(SenderRequest {
-        rules,
-        ..request(dir.path())
-    });
+    let dir = dir_of([("a", "aaa")]);
+    large(&dir.path().join("large"), 5 << 20);
+    let mut peer = Peer::of(&dir, |request| request.rules.dry_run = true);
     let report = peer.serve(create);
-    assert_eq!(report.files, 2);
-    assert_eq!(report.bytes, (5 << 20) + 3);
-    assert_eq!(report.directories, 1);
+    let counts = (report.files, report.bytes, report.directories);
+    assert_eq!(counts, (2, (5 << 20) + 3, 1));
     assert!(peer.contents.is_empty() && peer.alone.is_empty());
 }
 
 #[test]
 fn what_fails_or_differs_at_the_receiver_is_told_with_its_text_escaped() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["differs", "failed", "newer", "refused"] {
-        fs::write(dir.path().join(name), "1").unwrap();
-    }
-    let rules = TreeRules {
-        update: true,
-        ..TreeRules::default()
-    };
-    let mut peer = Peer::start(SenderRequest {
-        rules,
-        ..request(dir.path())
-    });
+    let dir = dir_of(["differs", "failed", "newer", "refused"].map(|name| (name, "1")));
+    let mut peer = Peer::of(&dir, |request| request.rules.update = true);
     peer.take_until(|peer| peer.entries.len() == 5);
     // A failure may arrive before the verdict.
     peer.fail(Some(4), FailCode::Refused, "no\x1b[31m");
     peer.fail(None, FailCode::Io, "cannot delete");
-    peer.decide(
-        0,
-        vec![
-            Verdict::Same,
-            Verdict::Exists,
-            Verdict::Create,
-            Verdict::Newer,
-            Verdict::Refused,
-        ],
-    );
+    peer.decide(0, vec![Same, Exists, Create, Newer, Refused]);
     peer.take_until(|peer| peer.is_last);
     peer.fail(Some(2), FailCode::NoSpace, &"x".repeat(5000));
-    let deleted = vec![Name::parse(b"old/file").unwrap()];
-    peer.say(TreeMessage::Results {
-        done: vec![(EntryId(0), 1)],
-        failed: vec![],
-        deleted,
-        stripped: None,
-    });
+    peer.results(&[(0, 1)], vec![], vec![Name::parse(b"old/file").unwrap()]);
     let report = peer.report();
-    assert_eq!(
-        (report.failed, report.newer, report.deleted, report.files),
-        (4, 1, 1, 0)
-    );
-    let failures: Vec<_> = report
-        .failures
-        .iter()
+    let counts = (report.failed, report.newer, report.deleted, report.files);
+    assert_eq!(counts, (4, 1, 1, 0));
+    let failures = report.failures.iter();
+    let failures: Vec<_> = failures
         .map(|failure| (&*failure.name, failure.code, &*failure.text))
         .collect();
+    let expected = [
+        ("refused", FailCode::Refused, "no\\u{1b}[31m"),
+        ("", FailCode::Io, "cannot delete"),
+        (
+            "differs",
+            FailCode::Exists,
+            "\"differs\" exists and differs",
+        ),
+        ("failed", FailCode::NoSpace, &"x".repeat(1024)),
+    ];
+    assert_eq!(failures, expected);
     assert_eq!(
-        failures,
-        [
-            ("refused", FailCode::Refused, "no\\u{1b}[31m"),
-            ("", FailCode::Io, "cannot delete"),
-            (
-                "differs",
-                FailCode::Exists,
-                "\"differs\" exists and differs"
-            ),
-            ("failed", FailCode::NoSpace, &"x".repeat(1024)),
-        ]
-    );
-    assert_eq!(
-        names(&peer, |outcome| *outcome == EntryOutcome::Deleted),
+        peer.told(|outcome| *outcome == EntryOutcome::Deleted),
         ["old/file"]
     );
 }
 
 #[test]
 fn a_file_that_failed_at_the_receiver_is_still_ended() {
-    let dir = tempfile::tempdir().unwrap();
-    (0..300).for_each(|index| {
-        fs::write(dir.path().join(format!("{index}")), pattern(200_000)).unwrap();
-    });
-    let mut peer = Peer::start(request(dir.path()));
+    let dir = dir_of((0..300).map(|index| (index.to_string(), pattern(200_000))));
+    let mut peer = Peer::of(&dir, |_| {});
     peer.take_until(|peer| peer.entries.len() == 301);
-    peer.decide(0, vec![Verdict::Create; 301]);
+    peer.decide(0, vec![Create; 301]);
     (1..=300).for_each(|id| peer.fail(Some(id), FailCode::NoSpace, "full"));
     peer.take_until(|peer| peer.is_last);
     peer.done(0, 1);
     let report = peer.report();
     assert_eq!((report.failed, report.files), (300, 0));
-    let ended = peer.ended.len();
-    assert_eq!(ended, 301, "each file was finished or abandoned");
+    assert_eq!(peer.ended.len(), 301, "each file was finished or abandoned");
 }
 
+/// Also, a peer cannot report a copy as done without comparing digests, or before the file was sent.
 #[test]
-fn a_peer_that_speaks_of_what_it_cannot_know_breaks_the_protocol() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("a"), "1").unwrap();
-    let cases: [fn(&Peer); 9] = [
-        |peer| peer.commit(),
-        |peer| {
-            peer.decide(0, vec![Verdict::Same, Verdict::Refused]);
+fn a_peer_that_speaks_of_what_it_cannot_know_or_have_breaks_the_protocol() {
+    let dir = dir_of([("a", "1")]);
+    large(&dir.path().join("b"), 5 << 20);
+    type Case = (&'static str, fn(&Peer));
+    let cases: [Case; 12] = [
+        ("", |peer| peer.commit()),
+        ("", |peer| {
+            peer.decide(0, vec![Same, Refused, Refused]);
             thread::sleep(QUIET);
             peer.commit();
-        },
-        |peer| peer.decide(1, vec![Verdict::Create]),
-        |peer| peer.decide(0, vec![Verdict::Create; 3]),
-        |peer| peer.decide(u64::MAX, vec![Verdict::Create; 2]),
-        |peer| peer.done(0, 1),
-        |peer| peer.done(u64::MAX, 2),
-        |peer| peer.fail(Some(2), FailCode::Io, ""),
-        |peer| (0..2).for_each(|_| peer.decide(0, vec![Verdict::Create])),
-    ];
-    for (index, case) in cases.iter().enumerate() {
-        let mut peer = Peer::start(request(dir.path()));
-        peer.take_until(|peer| peer.entries.len() == 2);
-        case(&peer);
-        assert_eq!(
-            peer.end().unwrap_err().code,
-            FailCode::Protocol,
-            "case {index}"
-        );
-    }
-}
-
-/// A peer cannot report a copy as done without comparing digests, or before the file was sent.
-#[test]
-fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("a"), "1").unwrap();
-    fs::File::create(dir.path().join("b"))
-        .unwrap()
-        .set_len(5 << 20)
-        .unwrap();
-    type Case = (&'static str, fn(&Peer));
-    let cases: [Case; 3] = [
+        }),
+        ("", |peer| peer.decide(1, vec![Create])),
+        ("", |peer| peer.decide(0, vec![Create; 4])),
+        ("", |peer| peer.decide(u64::MAX, vec![Create; 2])),
+        ("", |peer| peer.done(0, 1)),
+        ("", |peer| peer.done(u64::MAX, 2)),
+        ("", |peer| peer.fail(Some(3), FailCode::Io, "")),
+        ("", |peer| (0..2).for_each(|_| peer.decide(0, vec![Create]))),
         ("which was not sent completely", |peer| {
-            peer.decide(0, vec![Verdict::Same, Verdict::Same, Verdict::Create]);
+            peer.decide(0, vec![Same, Same, Create]);
             peer.done(2, 1);
         }),
         ("which it refused", |peer| {
-            peer.decide(0, vec![Verdict::Same, Verdict::Refused, Verdict::Same]);
+            peer.decide(0, vec![Same, Refused, Same]);
             peer.done(1, 1);
         }),
         ("not requested", |peer| {
-            peer.decide(0, vec![Verdict::Same, Verdict::Newer, Verdict::Newer]);
+            peer.decide(0, vec![Same, Newer, Newer])
         }),
     ];
-    for (expected, case) in cases {
-        let mut peer = Peer::start(request(dir.path()));
+    for (index, (expected, case)) in cases.into_iter().enumerate() {
+        let mut peer = Peer::of(&dir, |_| {});
         peer.take_until(|peer| peer.entries.len() == 3);
         case(&peer);
         let error = peer.end().unwrap_err();
-        assert!(
-            error.code == FailCode::Protocol && crate::text::chain(&error).contains(expected),
-            "{}",
-            crate::text::chain(&error)
-        );
+        let text = crate::text::chain(&error);
+        let is_expected = error.code == FailCode::Protocol && text.contains(expected);
+        assert!(is_expected, "case {index}: {text}");
     }
 }
 
 #[test]
 fn a_sender_that_is_stopped_or_not_listened_to_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    (0..1000)
-        .for_each(|index| fs::write(dir.path().join(format!("{index}")), pattern(1000)).unwrap());
-    let mut peer = Peer::start(request(dir.path()));
+    let dir = dir_of((0..1000).map(|index| (index.to_string(), pattern(1000))));
+    let mut peer = Peer::of(&dir, |_| {});
     peer.take_until(|peer| !peer.entries.is_empty());
-    peer.inputs.send(SenderInput::Stop).ok().unwrap();
+    peer.input(SenderInput::Stop);
     peer.thread.take().unwrap().join().unwrap();
     peer.take_all();
     assert!(peer.result.is_none());
 
-    let Peer {
-        given,
-        thread,
-        inputs,
-        ..
-    } = Peer::start(request(dir.path()));
-    drop(given);
-    thread.unwrap().join().unwrap();
-    drop(inputs);
+    let mut peer = Peer::of(&dir, |_| {});
+    peer.given = mpsc::channel().1;
+    peer.thread.take().unwrap().join().unwrap();
 }
 
 #[test]
 fn a_filter_that_is_none_ends_it_at_once() {
-    let rules = TreeRules {
-        filters: vec!["[z-a]".into()],
-        ..TreeRules::default()
-    };
-    let mut peer = Peer::start(SenderRequest {
-        rules,
-        ..SenderRequest::default()
+    let mut peer = Peer::of("/nonexistent", |request| {
+        request.rules.filters = vec!["[z-a]".into()]
     });
     assert_eq!(peer.end().unwrap_err().code, FailCode::Refused);
 }
@@ -847,53 +706,30 @@ fn nothing_to_send_is_no_failure_and_a_source_that_is_missing_is_one() {
     let mut peer = Peer::start(SenderRequest::default());
     assert_eq!(peer.report(), TreeReport::default());
     assert!(peer.is_last);
-    let mut peer = Peer::start(request(Path::new("/nonexistent")));
-    let report = peer.report();
+    let report = Peer::of("/nonexistent", |_| {}).report();
     assert_eq!(report.failed, 1);
-    assert_eq!(report.failures[0].code, FailCode::NotFound);
-    assert_eq!(&*report.failures[0].name, "/nonexistent/");
-}
-
-#[test]
-fn names_of_any_bytes_are_sent_as_they_are_and_told_escaped() {
-    let dir = tempfile::tempdir().unwrap();
-    let name = b"a\n\xff\x1b";
-    fs::write(dir.path().join(std::ffi::OsStr::from_bytes(name)), "1").unwrap();
-    let mut peer = Peer::start(request(dir.path()));
-    peer.serve(create);
-    assert_eq!(peer.entries[1].name.as_ref().unwrap().file_name(), name);
+    let failure = &report.failures[0];
     assert_eq!(
-        names(&peer, |outcome| matches!(
-            outcome,
-            EntryOutcome::Copied { .. }
-        )),
-        ["a\\n\\xff\\u{1b}"]
+        (failure.code, &*failure.name),
+        (FailCode::NotFound, "/nonexistent/")
     );
 }
 
 #[test]
 fn many_sources_of_many_directories_need_few_descriptors() {
-    let dir = tempfile::tempdir().unwrap();
-    let sources: Vec<PathBuf> = (0..300)
-        .map(|index| dir.path().join(format!("{index}/f{index}")))
-        .collect();
-    for source in &sources {
-        fs::create_dir(source.parent().unwrap()).unwrap();
-        fs::write(source, "1").unwrap();
-    }
-    let sources = sources.into_iter().map(SendSource::Path).collect();
-    let mut peer = Peer::start(SenderRequest {
-        sources,
-        ..SenderRequest::default()
-    });
+    let files: Vec<String> = (0..300).map(|index| format!("{index}/f{index}")).collect();
+    let dir = dir_of(files.iter().map(|file| (file, "1")));
+    let sources = files
+        .iter()
+        .map(|file| SendSource::Path(dir.path().join(file)));
+    let mut peer = Peer::of(&dir, |request| request.sources = sources.collect());
     peer.take_until(|peer| peer.entries.len() == 300);
-    let here = dir.path().to_path_buf();
     let open = fs::read_dir("/proc/self/fd").unwrap().filter(|entry| {
         let target = entry
             .as_ref()
             .ok()
             .and_then(|entry| fs::read_link(entry.path()).ok());
-        target.is_some_and(|target| target.starts_with(&here))
+        target.is_some_and(|target| target.starts_with(&dir))
     });
     assert!(open.count() <= 65);
     assert_eq!(peer.serve(create).files, 300);
@@ -901,25 +737,17 @@ fn many_sources_of_many_directories_need_few_descriptors() {
 
 #[test]
 fn progress_is_not_told_more_often_than_asked() {
-    let dir = tempfile::tempdir().unwrap();
-    (0..2000).for_each(|index| fs::write(dir.path().join(format!("{index}")), "1").unwrap());
+    let dir = dir_of_many(2000);
     let begun = Instant::now();
-    let mut peer = Peer::start(SenderRequest {
-        list: false,
-        ..request(dir.path())
-    });
-    let mut told = 0;
-    let mut last = WalkProgress::default();
+    let mut peer = Peer::of(&dir, |request| request.list = false);
+    let (mut told, mut last) = (0, WalkProgress::default());
     while peer.result.is_none() {
         let from = peer.entries.len();
         assert!(peer.take(DEADLINE));
         told += u32::from(peer.progress != last);
         last = peer.progress;
         if peer.entries.len() > from {
-            peer.decide(
-                from as u64,
-                vec![Verdict::Create; peer.entries.len() - from],
-            );
+            peer.decide(from as u64, vec![Create; peer.entries.len() - from]);
         }
         if peer.is_last && peer.result.is_none() {
             peer.done(0, peer.entries.len() as u64);
@@ -927,79 +755,61 @@ fn progress_is_not_told_more_often_than_asked() {
         }
     }
     // The first, the last, and one per 50 ms.
+    let took = begun.elapsed();
     assert!(
-        told <= 2 + begun.elapsed().as_millis() as u32 / 50,
-        "{told} in {:?}",
-        begun.elapsed()
+        told <= 2 + took.as_millis() as u32 / 50,
+        "{told} in {took:?}"
     );
-    assert_eq!(
-        last,
-        WalkProgress {
-            files: 2000,
-            bytes: 2000,
-            skipped_bytes: 0,
-            files_done: 2000,
-            complete: true
-        }
-    );
+    let expected = WalkProgress {
+        files: 2000,
+        bytes: 2000,
+        skipped_bytes: 0,
+        files_done: 2000,
+        complete: true,
+    };
+    assert_eq!(last, expected);
 }
 
 #[test]
 fn whoever_swaps_a_directory_for_a_link_gets_nothing_out_from_beyond_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let (t, outside) = (dir.path().join("t"), dir.path().join("outside"));
-    for (path, content) in [(t.join("d/e"), "mine"), (outside.join("e"), "hers")] {
-        fs::create_dir_all(&path).unwrap();
-        (0..50).for_each(|index| fs::write(path.join(format!("f{index}")), content).unwrap());
-        fs::write(path.join(content), content).unwrap();
-    }
-    std::os::unix::fs::symlink(&outside, t.join("link")).unwrap();
+    let files = (0..50).flat_map(|index| {
+        [("t/d/e", "mine"), ("outside/e", "hers")]
+            .map(|(dir, bytes)| (format!("{dir}/f{index}"), bytes))
+    });
+    let names = [
+        ("t/d/e/mine".into(), "mine"),
+        ("outside/e/hers".into(), "hers"),
+    ];
+    let dir = dir_of(files.chain(names));
+    let t = dir.path().join("t");
+    symlink(dir.path().join("outside"), t.join("link")).unwrap();
     let seconds = std::env::var("NICSTRIPE_RACE_SECONDS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(2);
     let until = Instant::now() + Duration::from_secs(seconds);
-    let racer = thread::spawn({
-        let t = t.clone();
-        move || {
-            let (here, flags) = (
-                fs::File::open(&t).unwrap(),
-                rustix::fs::RenameFlags::EXCHANGE,
-            );
-            let mut swaps = 0;
-            while Instant::now() < until {
-                rustix::fs::renameat_with(&here, "d", &here, "link", flags).unwrap();
-                swaps += 1;
-            }
-            swaps
+    let here = fs::File::open(&t).unwrap();
+    let racer = thread::spawn(move || {
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        let mut swaps = 0;
+        while Instant::now() < until {
+            rustix::fs::renameat_with(&here, "d", &here, "link", flags).unwrap();
+            swaps += 1;
         }
+        swaps
     });
     let (mut sent, mut changed) = (0, 0);
     while Instant::now() < until {
-        let mut peer = Peer::start(SenderRequest {
-            walk: CHANGING,
-            ..request(&t)
-        });
+        let mut peer = Peer::of(&t, |request| request.walk = CHANGING);
         let report = peer.serve(create);
-        assert!(
-            peer.contents.values().all(|content| content == b"mine"),
-            "something from outside was sent"
-        );
-        let is_from_outside = |entry: &Entry| {
-            entry
-                .name
-                .as_ref()
-                .is_some_and(|name| name.file_name() == b"hers")
-        };
-        assert!(
-            !peer.entries.iter().any(is_from_outside),
-            "an outside entry was announced"
-        );
+        let is_mine = peer.contents.values().all(|content| content == b"mine");
+        assert!(is_mine, "something from outside was sent");
+        let mut names = peer.entries.iter().filter_map(|entry| entry.name.as_ref());
+        let is_from_outside = names.any(|name| name.file_name() == b"hers");
+        assert!(!is_from_outside, "an outside entry was announced");
         (sent, changed) = (sent + report.files, changed + report.failed);
     }
-    eprintln!(
-        "{sent} files sent, {changed} changed, {} swaps",
-        racer.join().unwrap()
-    );
+    let swaps = racer.join().unwrap();
+    eprintln!("{sent} files sent, {changed} changed, {swaps} swaps");
     assert!(sent > 0);
 }

@@ -194,6 +194,20 @@ impl RootDir {
         Sending::start(self.request(rules))
     }
 
+    /// Starts a receiver into a directory, or under a name.
+    pub(super) fn start_to(
+        &self,
+        target: Option<Name>,
+        as_name: bool,
+        rules: TreeRules,
+    ) -> Sending {
+        Sending::start(ReceiverRequest {
+            target,
+            as_name,
+            ..self.request(rules)
+        })
+    }
+
     /// Checks that nothing outside the root directory has changed.
     pub(super) fn check_outside(&self, when: &str) {
         assert_eq!(self.snapshot(), self.before, "{when}");
@@ -596,6 +610,15 @@ impl Sending {
             "not all batches were processed"
         );
         report
+    }
+
+    /// Waits for the end of a tree whose sender has said all, or that the receiver ends.
+    pub(super) fn ended(mut self) -> Result<TreeReport, FileError> {
+        self.flush();
+        while self.result.is_none() {
+            self.hear();
+        }
+        self.result.unwrap()
     }
 
     /// Waits for the end of a tree that must fail with a protocol violation, and returns the error.

@@ -7,7 +7,7 @@ mod surplus;
 
 use std::{
     fs,
-    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     sync::mpsc,
     time::{Duration, Instant, UNIX_EPOCH},
@@ -18,18 +18,33 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, EntryId, TreeRules, Verdict},
+    tree::{
+        Content, EntryId, TreeRules,
+        Verdict::{Blocked, Create, Exists, Newer, Refused, Replace, Same},
+    },
 };
 
 use self::harness::{MTIME, RootDir, Sending, alone, file, hard_link, name, reason, symlink, with};
 use super::ReceiverRequest;
 use crate::{
     file::{Arrived, BufferPool, IoPool},
-    tree::{channel::ReceiverInput, options::EntryOutcome},
+    tree::{
+        channel::ReceiverInput,
+        options::{EntryOutcome, TreeReport},
+    },
 };
 
 fn replacing() -> TreeRules {
     with(|rules| rules.replace = true)
+}
+
+/// Returns a file of these bytes, whose digest is known.
+fn hashed(bytes: &[u8], alone: bool) -> Content {
+    Content::File {
+        size: bytes.len() as u64,
+        alone,
+        digest: Some(Digest(*blake3::hash(bytes).as_bytes())),
+    }
 }
 
 fn set_mtime(path: &Path, mtime: Timestamp) {
@@ -67,103 +82,72 @@ fn large_content() -> Vec<u8> {
 }
 
 #[test]
-fn a_tree_arrives_with_all_that_is_in_it() {
+fn a_tree_arrives_with_all_that_is_in_it_and_is_not_wanted_again() {
     let ground = RootDir::new();
     let mut sending = ground.start(with(|rules| rules.modes = true));
     let ids = send_all(&mut sending);
-    let report = sending.report();
-
-    assert_eq!(report.files, 3);
-    assert_eq!(report.bytes, 700_005);
-    assert_eq!(report.directories, 2);
-    assert_eq!(report.symlinks, 1);
-    assert_eq!(report.hard_links, 1);
-    assert_eq!((report.failed, report.unchanged), (0, 0));
-    assert!(
-        ids.iter()
-            .all(|id| sending.verdict(*id) == Verdict::Create && sending.done.contains(&id.0))
-    );
-    assert_eq!(
-        ground.names(),
-        [
-            "top",
-            "top/empty",
-            "top/hard",
-            "top/small",
-            "top/sub",
-            "top/sub/large",
-            "top/symbolic"
-        ]
-    );
-    assert_eq!(
-        fs::read(ground.at("top/sub/large")).unwrap(),
-        large_content()
-    );
-    let [large, hard] =
-        ["top/sub/large", "top/hard"].map(|path| fs::metadata(ground.at(path)).unwrap());
+    let expected = TreeReport {
+        files: 3,
+        bytes: 700_005,
+        directories: 2,
+        symlinks: 1,
+        hard_links: 1,
+        ..TreeReport::default()
+    };
+    assert_eq!(sending.report(), expected);
+    let is_made = |id: &EntryId| sending.verdict(*id) == Create && sending.done.contains(&id.0);
+    assert!(ids.iter().all(is_made));
+    let beneath = ["empty", "hard", "small", "sub", "sub/large", "symbolic"];
+    let names = beneath.map(|name| format!("top/{name}"));
+    assert_eq!(ground.names(), [&["top".to_owned()][..], &names].concat());
+    let large = fs::read(ground.at("top/sub/large")).unwrap();
+    assert!(large == large_content());
+    let [large, hard] = ["top/sub/large", "top/hard"].map(|path| ground.meta(path));
     assert_eq!(large.ino(), hard.ino());
-    assert_eq!(large.mode() & 0o7777, 0o644);
-    assert_eq!(large.mtime(), MTIME.seconds);
     assert_eq!(large.mtime_nsec(), 123_456_789);
-    for directory in ["top", "top/sub"] {
-        let meta = fs::metadata(ground.at(directory)).unwrap();
-        assert_eq!(
-            (meta.mode() & 0o7777, meta.mtime()),
-            (0o755, MTIME.seconds),
-            "{directory}"
-        );
+    for (path, mode) in [("top", 0o755), ("top/sub", 0o755), ("top/hard", 0o644)] {
+        let meta = ground.meta(path);
+        let found = (meta.mode() & 0o7777, meta.mtime());
+        assert_eq!(found, (mode, MTIME.seconds), "{path}");
     }
-    let link = fs::symlink_metadata(ground.at("top/symbolic")).unwrap();
-    assert_eq!(link.mtime(), MTIME.seconds);
+    let link = ground.at("top/symbolic");
+    let target = fs::read_link(&link).unwrap();
+    let mtime = fs::symlink_metadata(link).unwrap().mtime();
     assert_eq!(
-        fs::read_link(ground.at("top/symbolic")).unwrap().to_str(),
-        Some("../nowhere")
+        (mtime, target.to_str()),
+        (MTIME.seconds, Some("../nowhere"))
     );
-    assert_eq!(sending.progress.files, 3);
-    assert_eq!(sending.progress.files_done, 3);
-    assert!(sending.progress.complete);
+    let progress = &sending.progress;
+    assert_eq!((progress.files, progress.files_done), (3, 3));
+    assert!(progress.complete);
     assert_eq!(sending.listed.len(), 7);
-}
-
-#[test]
-fn what_is_there_already_is_not_wanted_again() {
-    let ground = RootDir::new();
-    let mut sending = ground.start(TreeRules::default());
-    send_all(&mut sending);
-    sending.report();
 
     let mut sending = ground.start(TreeRules::default());
     let ids = send_all(&mut sending);
-    let report = sending.report();
-    assert!(
-        ids.iter().all(|id| sending.verdict(*id) == Verdict::Same),
-        "{:?}",
-        sending.verdicts
-    );
-    assert_eq!(report.files, 0);
-    assert_eq!((report.unchanged, report.hard_links), (5, 0));
-    assert_eq!(report.directories, 0);
-    assert_eq!(report.failed, 0);
+    let expected = TreeReport {
+        unchanged: 5,
+        ..TreeReport::default()
+    };
+    assert_eq!(sending.report(), expected);
+    let is_there = ids.iter().all(|id| sending.verdict(*id) == Same);
+    assert!(is_there, "{:?}", sending.verdicts);
     assert!(sending.done.is_empty() && sending.failed.is_empty());
     assert_eq!(sending.progress.skipped_bytes, 700_005);
 }
 
 #[test]
 fn what_differs_is_replaced_only_if_that_is_asked_for() {
-    let newer = Timestamp {
-        seconds: MTIME.seconds + 1,
+    let at = |seconds| Timestamp {
+        seconds,
         nanoseconds: 0,
     };
-    let older = Timestamp {
-        seconds: MTIME.seconds - 1,
-        nanoseconds: 0,
-    };
+    let [older, newer] = [-1, 1].map(|difference| at(MTIME.seconds + difference));
     let update = || with(|rules| rules.update = true);
     for (rules, mtime, expected) in [
-        (TreeRules::default(), older, Verdict::Exists),
-        (replacing(), newer, Verdict::Replace),
-        (update(), older, Verdict::Replace),
-        (update(), newer, Verdict::Newer),
+        (TreeRules::default(), older, Exists),
+        (replacing(), newer, Replace),
+        (update(), older, Replace),
+        (update(), newer, Newer),
     ] {
         let ground = RootDir::new();
         fs::write(ground.at("a"), "old").unwrap();
@@ -178,8 +162,8 @@ fn what_differs_is_replaced_only_if_that_is_asked_for() {
         let report = sending.report();
         let content = if expected.is_wanted() { "new" } else { "old" };
         assert_eq!(ground.read("a"), content, "{expected:?}");
-        assert_eq!(report.failed, u64::from(expected == Verdict::Exists));
-        assert_eq!(report.newer, u64::from(expected == Verdict::Newer));
+        assert_eq!(report.failed, u64::from(expected == Exists));
+        assert_eq!(report.newer, u64::from(expected == Newer));
         assert_eq!(ground.names(), ["a"]);
     }
 }
@@ -191,23 +175,18 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
         fs::write(ground.at(path), content).unwrap();
     }
     let mut sending = ground.start(with(|rules| (rules.checksum, rules.replace) = (true, true)));
-    let content = |bytes: &[u8]| Content::File {
-        size: 3,
-        alone: false,
-        digest: Some(Digest(*blake3::hash(bytes).as_bytes())),
-    };
-    let same = sending.entry(None, "same", content(b"abc"));
+    let same = sending.entry(None, "same", hashed(b"abc", false));
     let link = sending.entry(None, "link", hard_link(same, "same"));
-    let other = sending.entry(None, "other", content(b"abc"));
+    let other = sending.entry(None, "other", hashed(b"abc", false));
     sending.decide();
     assert_eq!(
         sending.verdicts([same, link, other]),
-        [Verdict::Same, Verdict::Create, Verdict::Replace]
+        [Same, Create, Replace]
     );
     sending.content(other, b"abc");
     sending.report();
-    assert_eq!(ground.meta("same").mtime(), MTIME.seconds);
-    assert_eq!(ground.meta("same").nlink(), 2);
+    let meta = ground.meta("same");
+    assert_eq!((meta.mtime(), meta.nlink()), (MTIME.seconds, 2));
     assert_eq!(ground.read("other"), "abc");
 }
 
@@ -230,12 +209,7 @@ fn a_comparison_of_a_large_file_lets_other_jobs_run() {
 
     let rules = with(|rules| (rules.checksum, rules.replace) = (true, true));
     let mut sending = Sending::start_on(pool.clone(), ground.request(rules));
-    let content = Content::File {
-        size: SIZE as u64,
-        alone: true,
-        digest: Some(Digest(*blake3::hash(&vec![0u8; SIZE]).as_bytes())),
-    };
-    let id = sending.entry(None, "large", content);
+    let id = sending.entry(None, "large", hashed(&vec![0; SIZE], true));
     sending.flush();
     let until = Instant::now() + PATIENCE;
     while pool.waiting() == 0 {
@@ -250,7 +224,7 @@ fn a_comparison_of_a_large_file_lets_other_jobs_run() {
     // The rest of the comparison.
     assert_eq!(other.recv_timeout(PATIENCE), Ok(1));
     sending.decide();
-    assert_eq!(sending.verdict(id), Verdict::Same);
+    assert_eq!(sending.verdict(id), Same);
     sending.report();
 }
 
@@ -277,32 +251,19 @@ fn a_target_is_a_place_or_a_name() {
         fs::create_dir(ground.at("there")).unwrap();
         std::os::unix::fs::symlink("there", ground.at("inner")).unwrap();
         let target_name = (!target.is_empty()).then(|| name(target));
-        let mut sending = Sending::start(ReceiverRequest {
-            target: target_name,
-            as_name,
-            ..ground.request(TreeRules::default())
-        });
+        let mut sending = ground.start_to(target_name, as_name, TreeRules::default());
         let top = sending.directory(None, own);
         let id = sending.entry(Some(top), "f", file(1));
-        let path = if own.is_empty() {
-            "f".to_owned()
-        } else {
-            format!("{own}/f")
-        };
+        let path = format!("{own}/f").trim_start_matches('/').to_owned();
         let link = sending.entry(Some(top), "g", hard_link(id, &path));
         sending.end(top);
         sending.content(id, b"x");
         sending.report();
         assert!(sending.done.contains(&link.0));
-        assert!(
-            ground.at(expected).join("f").is_file() && ground.at(expected).join("g").is_file(),
-            "{target:?} {as_name} {own:?}"
-        );
-        assert!(
-            sending.listed.iter().any(|(name, _)| *name == path),
-            "{:?}",
-            sending.listed
-        );
+        let are_there = ["f", "g"].map(|file| ground.at(expected).join(file).is_file());
+        assert_eq!(are_there, [true; 2], "{target:?} {as_name} {own:?}");
+        let is_listed = sending.listed.iter().any(|(name, _)| *name == path);
+        assert!(is_listed, "{:?}", sending.listed);
     }
 }
 
@@ -310,16 +271,11 @@ fn a_target_is_a_place_or_a_name() {
 fn a_file_that_is_the_target_is_replaced_under_its_own_name() {
     let ground = RootDir::new();
     fs::write(ground.at("name"), "old").unwrap();
-    let request = ReceiverRequest {
-        target: Some(name("name")),
-        as_name: true,
-        ..ground.request(replacing())
-    };
-    let mut sending = Sending::start(request);
+    let mut sending = ground.start_to(Some(name("name")), true, replacing());
     let id = sending.entry(None, "other", file(3));
     sending.content(id, b"new");
     sending.report();
-    assert_eq!(ground.names(), vec!["name".to_owned()]);
+    assert_eq!(ground.names(), ["name"]);
     assert_eq!(ground.read("name"), "new");
 }
 
@@ -327,16 +283,13 @@ fn a_file_that_is_the_target_is_replaced_under_its_own_name() {
 fn a_peer_that_may_only_add_changes_nothing() {
     let ground = RootDir::new();
     fs::create_dir(ground.at("d")).unwrap();
-    for path in ["d/same", "d/differs", "d/surplus"] {
+    let there = ["d/same", "d/differs", "d/surplus"];
+    for path in there {
         fs::write(ground.at(path), "x").unwrap();
         set_mtime(&ground.at(path), MTIME);
     }
     fs::set_permissions(ground.at("d"), fs::Permissions::from_mode(0o711)).unwrap();
-    let rules = TreeRules {
-        modes: true,
-        delete: true,
-        ..replacing()
-    };
+    let rules = with(|rules| (rules.modes, rules.delete, rules.replace) = (true, true, true));
     let mut sending = Sending::start(ReceiverRequest {
         append_only: true,
         ..ground.request(rules)
@@ -350,33 +303,18 @@ fn a_peer_that_may_only_add_changes_nothing() {
     sending.end(directory);
     sending.decide();
     let verdicts = sending.verdicts([same, differs, linked, pointed, new]);
-    assert_eq!(
-        verdicts,
-        [
-            Verdict::Same,
-            Verdict::Refused,
-            Verdict::Refused,
-            Verdict::Refused,
-            Verdict::Create
-        ]
-    );
+    assert_eq!(verdicts, [Same, Refused, Refused, Refused, Create]);
     sending.content(new, b"n");
     let report = sending.report();
     assert_eq!((report.failed, report.deleted, report.files), (3, 0, 1));
-    assert!(
-        sending
-            .failed
-            .iter()
-            .all(|failure| failure.code == FailCode::NotPermitted)
-    );
+    let mut codes = sending.failed.iter().map(|failure| failure.code);
+    assert!(codes.all(|code| code == FailCode::NotPermitted));
     assert_eq!(ground.meta("d").mode() & 0o7777, 0o711);
-    for path in ["d/same", "d/differs", "d/surplus"] {
-        let meta = fs::metadata(ground.at(path)).unwrap();
-        assert_eq!(
-            (meta.len(), meta.nlink(), meta.mode() & 0o7777),
-            (1, 1, 0o666 & !crate::file::umask()),
-            "{path}"
-        );
+    let usual = 0o666 & !crate::file::umask();
+    for path in there {
+        let meta = ground.meta(path);
+        let found = (meta.len(), meta.nlink(), meta.mode() & 0o7777);
+        assert_eq!(found, (1, 1, usual), "{path}");
     }
 }
 
@@ -387,11 +325,9 @@ fn a_dry_run_decides_and_changes_nothing() {
     fs::write(ground.at("top/surplus"), "x").unwrap();
     fs::write(ground.at("top/small"), "differs").unwrap();
     let before = (ground.names(), ground.meta("top").mtime());
-    let mut sending = ground.start(TreeRules {
-        dry_run: true,
-        delete: true,
-        ..replacing()
-    });
+    let set =
+        |rules: &mut TreeRules| (rules.dry_run, rules.delete, rules.replace) = (true, true, true);
+    let mut sending = ground.start(with(set));
     let top = sending.directory(None, "top");
     let small = sending.entry(Some(top), "small", file(5));
     let sub = sending.directory(Some(top), "sub");
@@ -401,24 +337,23 @@ fn a_dry_run_decides_and_changes_nothing() {
     let symbolic = sending.entry(Some(sub), "symbolic", symlink("x"));
     sending.end(sub);
     sending.end(top);
-    let report = sending.report();
+    let expected = TreeReport {
+        files: 3,
+        bytes: 12 + (1 << 40),
+        directories: 1,
+        symlinks: 1,
+        hard_links: 1,
+        deleted: 1,
+        ..TreeReport::default()
+    };
+    assert_eq!(sending.report(), expected);
+    assert_eq!(sending.verdicts([top, small, sub]), [Same, Replace, Create]);
     assert_eq!(
-        sending.verdicts([top, small, sub]),
-        [Verdict::Same, Verdict::Replace, Verdict::Create]
+        sending.verdicts([inner, hard, alone, symbolic]),
+        [Create; 4]
     );
-    assert!(
-        [inner, hard, alone, symbolic]
-            .iter()
-            .all(|id| sending.verdict(*id) == Verdict::Create)
-    );
-    assert_eq!(report.files, 3);
-    assert_eq!(report.directories, 1);
-    assert_eq!(report.symlinks, 1);
-    assert_eq!(report.hard_links, 1);
-    assert_eq!(report.deleted, 1);
-    assert_eq!(sending.deleted.clone(), vec!["top/surplus".to_owned()]);
-    assert_eq!(sending.done.len(), 0);
-    assert_eq!(sending.alone.len(), 0);
+    assert_eq!(sending.deleted, ["top/surplus"]);
+    assert!(sending.done.is_empty() && sending.alone.is_empty());
     assert_eq!((ground.names(), ground.meta("top").mtime()), before);
 }
 
@@ -427,18 +362,12 @@ fn a_dry_run_makes_no_target() {
     let ground = RootDir::new();
     for as_name in [true, false] {
         let rules = with(|rules| rules.dry_run = true);
-        let request = ReceiverRequest {
-            target: Some(name("a/b")),
-            as_name,
-            ..ground.request(rules)
-        };
-        let mut sending = Sending::start(request);
+        let mut sending = ground.start_to(Some(name("a/b")), as_name, rules);
         let top = sending.directory(None, "top");
         let inner = sending.entry(Some(top), "f", file(1));
         sending.end(top);
         sending.report();
-        assert_eq!(sending.verdict(top), Verdict::Create);
-        assert_eq!(sending.verdict(inner), Verdict::Create);
+        assert_eq!(sending.verdicts([top, inner]), [Create; 2]);
         assert!(ground.names().is_empty());
     }
 }
@@ -488,29 +417,23 @@ fn open_standalone(
 fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     let ground = RootDir::new();
     fs::write(ground.at("alone"), "old").unwrap();
-    let mut sending = ground.start(TreeRules {
-        modes: true,
-        ..replacing()
-    });
-    let content = || alone(5);
-    let id = sending.with_mode(0o751, None, "alone", content());
+    let mut sending = ground.start(with(|rules| (rules.modes, rules.replace) = (true, true)));
+    let id = sending.with_mode(0o751, None, "alone", alone(5));
     let link = sending.entry(None, "link", hard_link(id, "alone"));
-    let failing = sending.entry(None, "failing", content());
+    let failing = sending.entry(None, "failing", alone(5));
     let orphan = sending.entry(None, "orphan", hard_link(failing, "failing"));
     sending.decide();
     assert_eq!(sending.alone, [id, failing]);
     assert!(open_standalone(&sending, link, 5).is_err());
 
     let target = open_standalone(&sending, id, 5).unwrap();
-    let grid = Grid::new(5, ChunkSize::DEFAULT);
     let mut buffer = BufferPool::default().take();
     buffer.bytes_mut(5).copy_from_slice(b"alone");
     let chunk = nicstripe_proto::ChunkId(0);
-    let value = chunk_value(grid, chunk, b"alone").unwrap();
     let header = DataHeader {
         transfer: TransferId(9),
         chunk,
-        value,
+        value: chunk_value(Grid::new(5, ChunkSize::DEFAULT), chunk, b"alone").unwrap(),
         len: 5,
         raw_len: 0,
         last: true,
@@ -521,40 +444,28 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
         buffer,
     };
     assert!(!target.write_chunk(arrived, |_, result| result.unwrap()));
-    target
-        .commit(Digest(*blake3::hash(b"alone").as_bytes()))
-        .unwrap();
-    sending
-        .inputs
-        .send(ReceiverInput::StandaloneEnded { id, result: Ok(()) })
-        .unwrap();
-    let error = reason(FailCode::SourceChanged, "it changed");
-    sending
-        .inputs
-        .send(ReceiverInput::StandaloneEnded {
-            id: failing,
-            result: Err(error),
-        })
-        .unwrap();
+    let digest = Digest(*blake3::hash(b"alone").as_bytes());
+    target.commit(digest).unwrap();
+    let changed = reason(FailCode::SourceChanged, "it changed");
+    for (id, result) in [(id, Ok(())), (failing, Err(changed))] {
+        let ended = ReceiverInput::StandaloneEnded { id, result };
+        sending.inputs.send(ended).unwrap();
+    }
 
     let report = sending.report();
     assert_eq!((report.files, report.hard_links, report.failed), (1, 1, 2));
-    assert_eq!(
-        sending
-            .failed
-            .iter()
-            .map(|failure| (failure.id, failure.code))
-            .collect::<Vec<_>>(),
-        [
-            (Some(failing), FailCode::SourceChanged),
-            (Some(orphan), FailCode::Refused)
-        ]
-    );
+    let failed = sending
+        .failed
+        .iter()
+        .map(|failure| (failure.id, failure.code));
+    let expected = [
+        (Some(failing), FailCode::SourceChanged),
+        (Some(orphan), FailCode::Refused),
+    ];
+    assert!(failed.eq(expected), "{:?}", sending.failed);
     let meta = ground.meta("link");
-    assert_eq!(
-        (meta.len(), meta.mode() & 0o7777, meta.mtime(), meta.nlink()),
-        (5, 0o751, MTIME.seconds, 2)
-    );
+    let found = (meta.len(), meta.mode() & 0o7777, meta.mtime(), meta.nlink());
+    assert_eq!(found, (5, 0o751, MTIME.seconds, 2));
 }
 
 #[test]
@@ -568,52 +479,34 @@ fn a_stop_leaves_nothing_half_written() {
     sending.content(second, b"x");
     sending.flush();
     sending.inputs.send(ReceiverInput::Stop).unwrap();
-    assert_eq!(
-        sending.wait().as_ref().unwrap_err().code,
-        FailCode::Cancelled
-    );
-    assert!(
-        ground.names().iter().all(|name| name == "second"),
-        "{:?}",
-        ground.names()
-    );
+    let ended = sending.wait().as_ref().unwrap_err();
+    assert_eq!(ended.code, FailCode::Cancelled);
+    let left = ground.names();
+    assert!(left.iter().all(|name| name == "second"), "{left:?}");
 }
 
 #[test]
-fn what_the_sender_cannot_send_is_told_here_too() {
+fn what_the_sender_cannot_send_or_does_not_copy_is_told_here_too() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
-    sending.trouble(
-        Some(name("a/b")),
-        None,
-        reason(FailCode::Io, "no\u{1b}[31m"),
-    );
-    sending.trouble(
-        None,
-        Some("/away\u{1b}"),
-        reason(FailCode::NotFound, "gone"),
-    );
+    let broken = reason(FailCode::Io, "no\u{1b}[31m");
+    sending.trouble(Some(name("a/b")), None, broken);
+    let gone = reason(FailCode::NotFound, "gone");
+    sending.trouble(None, Some("/away\u{1b}"), gone);
+    sending.special("a/socket");
     let report = sending.report();
     assert_eq!(report.failures[1].name, "/away\\u{1b}");
+    assert_eq!((report.failed, report.special), (2, 1));
     let failed = EntryOutcome::Failed {
         code: FailCode::Io,
         text: "no\\u{1b}[31m".into(),
     };
-    assert_eq!(report.failed, 2);
-    assert_eq!(sending.listed.as_slice(), &[("a/b".to_owned(), failed)][..]);
-    assert_eq!(sending.failed.len(), 0);
-}
-
-#[test]
-fn what_is_not_copied_is_counted_and_told_here_too() {
-    let ground = RootDir::new();
-    let mut sending = ground.start(TreeRules::default());
-    sending.special("a/socket");
-    assert_eq!(sending.report().special, 1);
+    let listed = [("a/b", failed), ("a/socket", EntryOutcome::Special)];
     assert_eq!(
         sending.listed,
-        [("a/socket".to_owned(), EntryOutcome::Special)]
+        listed.map(|(name, outcome)| (name.to_owned(), outcome))
     );
+    assert_eq!(sending.failed.len(), 0);
 }
 
 #[test]
@@ -621,27 +514,26 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     let directory = sending.directory(None, "d");
-    let [begun, not_begun, whole] = ["begun", "not_begun", "whole"]
-        .map(|own| sending.entry(Some(directory), own, file(500_000)));
+    let names = ["begun", "not_begun", "whole"];
+    let [begun, not_begun, whole] =
+        names.map(|own| sending.entry(Some(directory), own, file(500_000)));
     let link = sending.entry(Some(directory), "link", hard_link(begun, "d/begun"));
     sending.end(directory);
     sending.decide();
     sending.piece(begun, 0, false, &[1; 100_000]);
     sending.flush();
-    for id in [begun, not_begun] {
-        sending.abandon(id);
-    }
+    sending.abandon(begun);
+    sending.abandon(not_begun);
     sending.content(whole, &[2; 500_000]);
     let report = sending.report();
     assert_eq!((report.files, report.failed, report.directories), (1, 3, 1));
     assert!(sending.done.contains(&directory.0));
-    assert_eq!(
+    assert!(
         sending
             .failed
             .iter()
             .map(|failure| failure.id)
-            .collect::<Vec<_>>(),
-        [Some(link)]
+            .eq([Some(link)])
     );
     assert_eq!(ground.names(), ["d", "d/whole"]);
 }
@@ -679,7 +571,7 @@ fn what_another_program_puts_into_a_new_directory_stays() {
     sending.decide();
     sending.content(file, b"new");
     assert_eq!(sending.report().failed, 2);
-    assert_eq!(sending.verdict(inner), Verdict::Same);
+    assert_eq!(sending.verdict(inner), Same);
     for own in &names[..2] {
         assert_eq!(ground.read(&format!("d/{own}")), "mine");
     }
@@ -713,7 +605,7 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
     let report = sending.report();
     assert_eq!(
         sending.verdicts([directory, sub, inner]),
-        [Verdict::Exists, Verdict::Blocked, Verdict::Blocked]
+        [Exists, Blocked, Blocked]
     );
     assert_eq!((report.failed, report.files), (1, 1));
     assert_eq!(ground.names(), ["beside", "d"]);
@@ -723,39 +615,23 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
 fn batches_are_consumed_while_thousands_of_files_are_written() {
     let ground = RootDir::quick();
     let mut sending = ground.start(TreeRules::default());
-    let mut left = 6_000;
     let content = [3; 3_000];
     let top = sending.directory(None, "top");
-    while left > 0 {
+    for round in 1..=6 {
+        let name = |index| format!("f{round}-{index}");
         let ids: Vec<EntryId> = (0..1000)
-            .map(|index| sending.entry(Some(top), &format!("f{left}-{index}"), file(content.len())))
+            .map(|index| sending.entry(Some(top), &name(index), file(content.len())))
             .collect();
-        left -= ids.len();
         sending.decide();
         ids.into_iter().for_each(|id| sending.content(id, &content));
     }
     sending.end(top);
     let report = sending.report();
-    assert_eq!(report.files, 6_000);
-    assert_eq!(report.bytes, 18_000_000);
-    assert_eq!(
-        sending
-            .listed
-            .iter()
-            .filter(|(_, outcome)| is_copied(outcome))
-            .count(),
-        6_001
-    );
-    let mut bytes = [0; 3_000];
-    fs::File::open(ground.at("top/f1000-999"))
-        .unwrap()
-        .read_exact_at(&mut bytes, 0)
-        .unwrap();
-    assert_eq!(bytes, content);
-}
-
-fn is_copied(outcome: &EntryOutcome) -> bool {
-    matches!(outcome, EntryOutcome::Copied { .. })
+    assert_eq!((report.files, report.bytes), (6_000, 18_000_000));
+    let outcomes = sending.listed.iter().map(|(_, outcome)| outcome);
+    let copied = outcomes.filter(|outcome| matches!(outcome, EntryOutcome::Copied { .. }));
+    assert_eq!(copied.count(), 6_001);
+    assert_eq!(fs::read(ground.at("top/f1-999")).unwrap(), content);
 }
 
 /// Requires `NICSTRIPE_SMALL_DISK` to name a directory on a file system with less than 32 MiB free:
@@ -771,30 +647,22 @@ fn a_full_disk_fails_what_does_not_fit() {
         ..ground.request(TreeRules::default())
     });
     let content = vec![5; 1 << 20];
-    let ids: Vec<EntryId> = (0..32)
-        .map(|index| sending.entry(None, &format!("f{index}"), file(content.len())))
-        .collect();
+    let mut entry = |name: String| sending.entry(None, &name, file(content.len()));
+    let ids: Vec<EntryId> = (0..32).map(|index| entry(format!("f{index}"))).collect();
     sending.decide();
-    for id in ids {
-        sending.content(id, &content);
-    }
+    ids.into_iter().for_each(|id| sending.content(id, &content));
     sending.flush();
     let late = sending.entry(None, "late", file(content.len()));
     let report = sending.report();
     assert!(report.failed > 0 && report.files > 0);
     assert_eq!(report.files + report.failed, 33);
+    let mut codes = sending.failed.iter().map(|failure| failure.code);
     assert!(
-        sending
-            .failed
-            .iter()
-            .all(|failure| failure.code == FailCode::NoSpace),
+        codes.all(|code| code == FailCode::NoSpace),
         "{:?}",
         sending.failed
     );
-    assert_eq!(sending.verdict(late), Verdict::Refused);
-    assert!(
-        fs::read_dir(disk.path())
-            .unwrap()
-            .all(|entry| entry.unwrap().metadata().unwrap().len() == 1 << 20)
-    );
+    assert_eq!(sending.verdict(late), Refused);
+    let mut left = fs::read_dir(disk.path()).unwrap();
+    assert!(left.all(|entry| entry.unwrap().metadata().unwrap().len() == 1 << 20));
 }

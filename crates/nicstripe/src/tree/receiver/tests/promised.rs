@@ -80,21 +80,57 @@ fn announce(sending: &mut Sending, paths: &[&str]) {
     sending.flush();
 }
 
+/// Returns the request of these sources, with everything in them.
+fn sources(sources: &'static [&'static str]) -> Request {
+    Request {
+        sources,
+        recursive: true,
+        ..Request::default()
+    }
+}
+
+/// Returns the request of these names in a source `s`.
+fn listed(listed: &'static [&'static str]) -> Request {
+    Request {
+        sources: &["s"],
+        listed: Some(listed),
+        ..Request::default()
+    }
+}
+
+impl Request {
+    fn filtered(self, filters: &'static [&'static str]) -> Self {
+        Self { filters, ..self }
+    }
+
+    fn recursive(self) -> Self {
+        Self {
+            recursive: true,
+            ..self
+        }
+    }
+
+    fn within_file_system(self) -> Self {
+        Self {
+            one_file_system: true,
+            ..self
+        }
+    }
+
+    fn of_two_sources(self) -> Self {
+        Self {
+            sources: &["s", "t"],
+            ..self
+        }
+    }
+}
+
 /// Request, announced entries, and the missing name in the expected error; `None` if the tree
 /// succeeds.
 type Case = (Request, &'static [&'static str], Option<&'static str>);
 
 fn cases() -> Vec<Case> {
-    let sources = |sources| Request {
-        sources,
-        recursive: true,
-        ..Request::default()
-    };
-    let listed = |listed| Request {
-        sources: &["s"],
-        listed: Some(listed),
-        ..Request::default()
-    };
+    let three = || listed(&["a", "d/b", "d/e/c"]);
     vec![
         (sources(&["top/a", "top/b"]), &["a", "b"], None),
         (sources(&["top/a", "top/b"]), &["b", "a"], None),
@@ -103,99 +139,28 @@ fn cases() -> Vec<Case> {
         (sources(&["top/a/"]), &[], Some("top/a")),
         (sources(&["top/a/"]), &["/f"], None),
         (sources(&["top/a/", "top/b/"]), &["/f"], Some("top/b")),
-        (
-            listed(&["a", "d/b", "d/e/c"]),
-            &["s/a", "s/d/b", "s/d/e/c"],
-            None,
-        ),
-        (
-            listed(&["a", "d/b", "d/e/c"]),
-            &["s/d/b", "s/d/e/c"],
-            Some("a"),
-        ),
-        (
-            listed(&["a", "d/b", "d/e/c"]),
-            &["s/a", "s/d/b", "s/d/e/"],
-            Some("d/e/c"),
-        ),
-        (listed(&["a", "d/b", "d/e/c"]), &["s/a"], Some("d")),
+        (three(), &["s/a", "s/d/b", "s/d/e/c"], None),
+        (three(), &["s/d/b", "s/d/e/c"], Some("a")),
+        (three(), &["s/a", "s/d/b", "s/d/e/"], Some("d/e/c")),
+        (three(), &["s/a"], Some("d")),
         (listed(&["a", "d/b"]), &["s/a", "s/d"], Some("d/b")),
         (listed(&["a"]), &["s"], Some("a")),
         (listed(&["d", "d/b"]), &["s/d/"], Some("d/b")),
         (listed(&[]), &["s/"], None),
         // A listed directory comes with everything in it, which the receiver cannot know.
-        (
-            Request {
-                recursive: true,
-                ..listed(&["d", "d/b"])
-            },
-            &["s/d/x"],
-            None,
-        ),
+        (listed(&["d", "d/b"]).recursive(), &["s/d/x"], None),
         // Two sources, each with all listed names.
-        (
-            Request {
-                sources: &["s", "t"],
-                ..listed(&["a"])
-            },
-            &["s/a", "t/a"],
-            None,
-        ),
-        (
-            Request {
-                sources: &["s", "t"],
-                ..listed(&["a"])
-            },
-            &["s/a", "t/"],
-            Some("a"),
-        ),
+        (listed(&["a"]).of_two_sources(), &["s/a", "t/a"], None),
+        (listed(&["a"]).of_two_sources(), &["s/a", "t/"], Some("a")),
         // Filters of the client itself.
-        (
-            Request {
-                filters: &["*.o"],
-                ..listed(&["a.o", "b"])
-            },
-            &["s/b"],
-            None,
-        ),
-        (
-            Request {
-                filters: &["d/"],
-                ..listed(&["d/a", "b"])
-            },
-            &["s/b"],
-            None,
-        ),
-        (
-            Request {
-                filters: &["*.o"],
-                ..listed(&["a.o", "b"])
-            },
-            &["s/"],
-            Some("b"),
-        ),
+        (listed(&["a.o", "b"]).filtered(&["*.o"]), &["s/b"], None),
+        (listed(&["d/a", "b"]).filtered(&["d/"]), &["s/b"], None),
+        (listed(&["a.o", "b"]).filtered(&["*.o"]), &["s/"], Some("b")),
         // A directory on another file system is not entered.
+        (listed(&["d/b"]).within_file_system(), &["s/d/"], None),
+        (listed(&["b"]).within_file_system(), &["s/"], Some("b")),
         (
-            Request {
-                one_file_system: true,
-                ..listed(&["d/b"])
-            },
-            &["s/d/"],
-            None,
-        ),
-        (
-            Request {
-                one_file_system: true,
-                ..listed(&["b"])
-            },
-            &["s/"],
-            Some("b"),
-        ),
-        (
-            Request {
-                one_file_system: true,
-                ..listed(&["d/b", "d/c"])
-            },
+            listed(&["d/b", "d/c"]).within_file_system(),
             &["s/d/b"],
             Some("d/c"),
         ),
@@ -208,27 +173,20 @@ fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
         let ground = RootDir::quick();
         let mut sending = asked.start(&ground);
         announce(&mut sending, announced);
-        match missing {
-            None => assert_eq!(sending.report().failed, 0, "case {index}"),
-            Some(missing) => {
-                let text = sending.breach();
-                assert!(
-                    text.contains(&format!("without \"{missing}\", which was requested")),
-                    "case {index}: {text}"
-                );
-            }
-        }
+        let Some(missing) = missing else {
+            assert_eq!(sending.report().failed, 0, "case {index}");
+            continue;
+        };
+        let text = sending.breach();
+        let expected = format!("without \"{missing}\", which was requested");
+        assert!(text.contains(&expected), "case {index}: {text}");
     }
 }
 
 #[test]
 fn a_source_that_the_sender_cannot_read_is_told_once() {
     let ground = RootDir::quick();
-    let mut sending = Request {
-        sources: &["a", "b"],
-        ..Request::default()
-    }
-    .start(&ground);
+    let mut sending = sources(&["a", "b"]).start(&ground);
     announce(&mut sending, &["a"]);
     sending.trouble(None, Some("b"), reason(FailCode::NotFound, "no such file"));
     assert_eq!(sending.report().failed, 1);
@@ -238,11 +196,7 @@ fn a_source_that_the_sender_cannot_read_is_told_once() {
 fn a_client_gets_only_what_it_asked_for_and_only_once() {
     for second in [".bashrc", "asked"] {
         let ground = RootDir::new();
-        let mut sending = Request {
-            sources: &["asked"],
-            ..Request::default()
-        }
-        .start(&ground);
+        let mut sending = sources(&["asked"]).start(&ground);
         sending.entry(None, "asked", symlink("x"));
         sending.entry(None, second, file(1));
         assert!(sending.breach().contains("not requested"));
@@ -252,7 +206,7 @@ fn a_client_gets_only_what_it_asked_for_and_only_once() {
 
 #[test]
 fn a_client_gets_no_name_beside_the_listed_ones() {
-    for (listed, announced, is_right) in [
+    for (names, announced, is_right) in [
         (&["d/a"][..], &["s/d/a"][..], true),
         (&["d/a"], &["s/d/a", "s/d/.bashrc"], false),
         (&["d/a"], &["s/.bashrc"], false),
@@ -260,13 +214,7 @@ fn a_client_gets_no_name_beside_the_listed_ones() {
         (&["d"], &["s/d/any"], true),
     ] {
         let ground = RootDir::quick();
-        let mut sending = Request {
-            sources: &["s"],
-            listed: Some(listed),
-            recursive: true,
-            ..Request::default()
-        }
-        .start(&ground);
+        let mut sending = listed(names).recursive().start(&ground);
         announce(&mut sending, announced);
         if is_right {
             assert_eq!(sending.report().failed, 0, "{announced:?}");
