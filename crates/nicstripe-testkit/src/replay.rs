@@ -23,8 +23,11 @@ pub fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
+/// Name of a fuzz target, and its function.
+type Target<'a> = (&'a str, fn(&[u8]));
+
 /// Calls each target on every file of its corpus, and on damaged copies of each.
-pub fn replay(targets: &[(&str, fn(&[u8]))]) {
+pub fn replay(targets: &[Target<'_>]) {
     for (target, run) in targets {
         for (name, bytes) in corpus(target) {
             println!("fuzz/corpus/{target}/{name}");
