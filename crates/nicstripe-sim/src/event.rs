@@ -53,11 +53,6 @@ pub enum Event<M> {
         /// Reason for the end of the connection.
         reason: CloseReason,
     },
-    /// A timer has expired.
-    Timer {
-        /// Token passed to [`set_timer`](crate::Network::set_timer).
-        token: u64,
-    },
 }
 
 /// Reason why a connection, or an attempt to connect, has ended.
@@ -94,15 +89,6 @@ pub enum Refused<M> {
     Full(M),
     /// No connection is open at the sending end.
     NotOpen(M),
-}
-
-impl<M> Refused<M> {
-    /// Returns the message that was not accepted.
-    pub fn into_message(self) -> M {
-        match self {
-            Refused::Full(message) | Refused::NotOpen(message) => message,
-        }
-    }
 }
 
 impl<M> fmt::Display for Refused<M> {
@@ -148,7 +134,6 @@ pub(crate) enum Due {
         generation: u64,
         reason: CloseReason,
     },
-    Timer(u64),
     Fault(Fault),
 }
 
@@ -162,10 +147,7 @@ pub(crate) fn next_retransmission(
     first_timeout: Duration,
     now: Duration,
 ) -> Duration {
-    if first_timeout.is_zero() {
-        return now;
-    }
-    let mut timeout = first_timeout.min(LONGEST_TIMEOUT);
+    let mut timeout = first_timeout;
     let mut at = since.saturating_add(timeout);
     while at < now {
         timeout = timeout.saturating_mul(2).min(LONGEST_TIMEOUT);
@@ -173,6 +155,9 @@ pub(crate) fn next_retransmission(
     }
     at
 }
+
+/// Timeout of the first retransmission of data (`TCP_RTO_MIN` of Linux).
+pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Maximum interval between two retransmissions (`TCP_RTO_MAX` of Linux).
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -182,29 +167,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retransmissions_back_off_by_doubling() {
+    fn retransmissions_back_off_by_doubling_up_to_two_minutes() {
         let ms = Duration::from_millis;
-        let next = |now| next_retransmission(ms(1000), ms(200), ms(now));
+        let next = |now| next_retransmission(ms(1000), FIRST_TIMEOUT, ms(now));
         assert_eq!(
             [1000, 1200, 1201, 1601, 2401, 4001].map(next),
             [1200, 1200, 1600, 2400, 4000, 7200].map(ms)
         );
-        assert_eq!(
-            next_retransmission(ms(1000), Duration::ZERO, ms(1001)),
-            ms(1001)
-        );
-    }
-
-    #[test]
-    fn retransmissions_are_at_most_two_minutes_apart() {
-        let secs = Duration::from_secs;
-        assert_eq!(
-            next_retransmission(secs(0), secs(100), secs(101)),
-            secs(220)
-        );
-        assert_eq!(
-            next_retransmission(secs(0), secs(100), secs(221)),
-            secs(340)
-        );
+        // 200 ms × 1023 after the silence began, the next interval would be 204.8 s.
+        let last = 1000 + 200 * 1023;
+        assert_eq!(next(last + 1), ms(last + 120_000));
+        assert_eq!(next(last + 120_001), ms(last + 240_000));
     }
 }

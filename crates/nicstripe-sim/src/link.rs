@@ -72,9 +72,7 @@ impl fmt::Display for LinkId {
 /// | jitter | none | |
 /// | send buffer | 128 KiB | a usual `TCP_NOTSENT_LOWAT` |
 /// | window | 4 MiB | the largest automatic send buffer of Linux (`net.ipv4.tcp_wmem`) |
-/// | carrier detection | 3 ms | median of 20 on Linux 6.18 with veth: 2.3 ms |
 /// | handshake | 2 round trips | TCP and TLS 1.3 |
-/// | retransmission timeout | 200 ms | `TCP_RTO_MIN` of Linux |
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     pub(crate) rate: PerEnd<u64>,
@@ -82,9 +80,7 @@ pub struct LinkConfig {
     pub(crate) jitter: Duration,
     pub(crate) send_buffer: u64,
     pub(crate) window: u64,
-    pub(crate) carrier_detection: Duration,
     pub(crate) handshake_round_trips: u32,
-    pub(crate) retransmission_timeout: Duration,
 }
 
 impl LinkConfig {
@@ -98,16 +94,8 @@ impl LinkConfig {
             jitter: Duration::ZERO,
             send_buffer: 128 * 1024,
             window: 4 * 1024 * 1024,
-            carrier_detection: Duration::from_millis(3),
             handshake_round_trips: 2,
-            retransmission_timeout: Duration::from_millis(200),
         }
-    }
-
-    /// Sets the rate in bits per second in the direction from `from`.
-    pub fn rate_from(mut self, from: End, bits_per_second: u64) -> LinkConfig {
-        self.rate[from] = bits_per_second;
-        self
     }
 
     /// Sets the jitter: the maximum random delay of a message, added to the propagation delay.
@@ -133,24 +121,10 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the time after a [`cut`](crate::Network::cut) until both ends detect the loss of the
-    /// carrier.
-    pub fn carrier_detection(mut self, after: Duration) -> LinkConfig {
-        self.carrier_detection = after;
-        self
-    }
-
     /// Sets the number of round trips until the connecting end may send. The other end may send one
     /// propagation delay later.
     pub fn handshake_round_trips(mut self, count: u32) -> LinkConfig {
         self.handshake_round_trips = count;
-        self
-    }
-
-    /// Sets the timeout of the first retransmission. The timeout then doubles, up to 120 s.
-    /// Silenced data is retransmitted as soon as the link is healed if the timeout is zero.
-    pub fn retransmission_timeout(mut self, first: Duration) -> LinkConfig {
-        self.retransmission_timeout = first;
         self
     }
 
@@ -160,6 +134,10 @@ impl LinkConfig {
             .saturating_mul(self.handshake_round_trips)
     }
 }
+
+/// Time after a [`cut`](crate::Network::cut) until both ends detect the loss of the carrier (median of
+/// 20 on Linux 6.18 with veth: 2.3 ms).
+pub(crate) const CARRIER_DETECTION: Duration = Duration::from_millis(3);
 
 /// Counters of the data that one end has sent on a link; see
 /// [`Network::traffic`](crate::Network::traffic).

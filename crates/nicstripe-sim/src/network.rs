@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use crate::{
     agenda::{Agenda, Key},
     event::{CloseReason, Due, Event, Fault, Message, Refused, Route, next_retransmission},
-    link::{End, LinkConfig, LinkId, PerEnd, Traffic},
+    link::{CARRIER_DETECTION, End, LinkConfig, LinkId, PerEnd, Traffic},
     pipe::{Pipe, Segment},
     rng::Rng,
 };
@@ -100,7 +100,7 @@ impl<M: Message> Network<M> {
     }
 
     /// Returns the next event if it occurs at or before `limit`; otherwise advances the time to
-    /// `limit` and returns `None`. Suits callers that manage deadlines without timers.
+    /// `limit` and returns `None`.
     pub fn next_until(&mut self, limit: Duration) -> Option<Event<M>> {
         let event = self.take_event(limit);
         if event.is_none() {
@@ -117,12 +117,6 @@ impl<M: Message> Network<M> {
         } else {
             Some(self.now)
         }
-    }
-
-    /// Schedules an [`Event::Timer`] for the time `at`, or for the current time if `at` is in the
-    /// past.
-    pub fn set_timer(&mut self, at: Duration, token: u64) {
-        self.agenda.add(at.max(self.now), Due::Timer(token));
     }
 
     /// Schedules a fault for the time `at`. Applies the fault before the next event if `at` is in
@@ -175,7 +169,7 @@ impl<M: Message> Network<M> {
             });
             state.start_handshake(link, self.now, &mut self.agenda);
         } else {
-            let at = self.now.saturating_add(state.config.carrier_detection);
+            let at = self.now.saturating_add(CARRIER_DETECTION);
             self.agenda.add(
                 at,
                 Due::Closes {
@@ -249,7 +243,7 @@ impl<M: Message> Network<M> {
         for end in End::BOTH {
             state.pipes[end].kill(&mut self.agenda);
             if let View::Open(generation) | View::Opening(generation) = state.views[end] {
-                let at = self.now.saturating_add(state.config.carrier_detection);
+                let at = self.now.saturating_add(CARRIER_DETECTION);
                 self.agenda.add(
                     at,
                     Due::Closes {
@@ -334,7 +328,6 @@ impl<M: Message> Network<M> {
                 generation,
                 reason,
             } => self.on_closes(link, end, generation, reason),
-            Due::Timer(token) => self.ready.push_back(Event::Timer { token }),
             Due::Fault(fault) => self.apply(fault),
         }
     }

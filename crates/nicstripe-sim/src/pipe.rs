@@ -4,7 +4,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 
 use crate::{
     agenda::{Agenda, Key},
-    event::{Due, Message, Route, next_retransmission},
+    event::{Due, FIRST_TIMEOUT, Message, Route, next_retransmission},
     link::{LinkConfig, Traffic},
     rng::Rng,
 };
@@ -173,7 +173,7 @@ impl<M: Message> Pipe<M> {
             return;
         }
         if let Some(since) = self.connection.stalled_since {
-            let at = next_retransmission(since, self.config.retransmission_timeout, now);
+            let at = next_retransmission(since, FIRST_TIMEOUT, now);
             self.connection.resumes = Some(agenda.add(at, Due::Resumes(self.route)));
         }
     }

@@ -44,5 +44,5 @@ mod programs;
 pub use self::programs::*;
 pub use self::{
     content::{content, digest, is_same},
-    replay::replay,
+    replay::{corpus, replay},
 };

@@ -49,9 +49,7 @@ fn asked() -> [u8; DATAGRAM_LEN] {
 }
 
 fn answered() -> [u8; DATAGRAM_LEN] {
-    answer()
-        .encode(|text| Some(signature(&answer().key, text)))
-        .unwrap()
+    sign(&answer())
 }
 
 /// Returns true if the datagram is a query or an answer with a valid signature.
@@ -116,10 +114,7 @@ fn an_answer_is_as_long_as_its_question() {
         host: vec![b'h'; 999],
         ..answer()
     };
-    let datagram = longest
-        .encode(|text| Some(signature(&answer().key, text)))
-        .unwrap();
-    let read = Response::decode(&datagram)
+    let read = Response::decode(&sign(&longest))
         .unwrap()
         .verified(check)
         .unwrap();
@@ -171,6 +166,24 @@ fn a_question_is_no_answer_and_the_other_way_round() {
     assert!(Question::decode(&answered()).is_none());
 }
 
+/// Returns true if the answer, signed by its sender, is believed.
+fn is_taken(answer: &Response) -> bool {
+    is_believed(&sign(answer))
+}
+
+fn sign(answer: &Response) -> [u8; DATAGRAM_LEN] {
+    answer
+        .encode(|text| Some(signature(&answer.key, text)))
+        .unwrap()
+}
+
+/// Returns the answer of [`answer`] with a change.
+fn changed(change: impl FnOnce(&mut Response)) -> Response {
+    let mut answer = answer();
+    change(&mut answer);
+    answer
+}
+
 #[test]
 fn addresses_from_beyond_the_link_are_refused() {
     for elsewhere in [
@@ -180,96 +193,44 @@ fn addresses_from_beyond_the_link_are_refused() {
         "::ffff:10.0.0.1",
         "fec0::1",
     ] {
-        let elsewhere: Ipv6Addr = elsewhere.parse().unwrap();
+        let address: Ipv6Addr = elsewhere.parse().unwrap();
         let question = Question {
-            address: elsewhere,
+            address,
             ..question()
         };
-        assert!(
-            !is_believed(
-                &question
-                    .encode(|text| Some(signature(&question.key, text)))
-                    .unwrap()
-            ),
-            "{elsewhere}"
-        );
-        for answer in [
-            Response {
-                address: elsewhere,
-                ..answer()
-            },
-            Response {
-                asker_address: elsewhere,
-                ..answer()
-            },
-        ] {
-            assert!(
-                !is_believed(
-                    &answer
-                        .encode(|text| Some(signature(&answer.key, text)))
-                        .unwrap()
-                ),
-                "{elsewhere}"
-            );
-        }
+        let asked = question.encode(|text| Some(signature(&question.key, text)));
+        assert!(!is_believed(&asked.unwrap()), "{elsewhere}");
+        let answers = [
+            changed(|answer| answer.address = address),
+            changed(|answer| answer.asker_address = address),
+        ];
+        assert!(!answers.iter().any(is_taken), "{elsewhere}");
     }
 }
 
 #[test]
 fn an_answer_needs_a_port_and_an_interface_and_nothing_behind_its_names() {
-    let sign = |text: &[u8]| Some(signature(&answer().key, text));
-    for wanting in [
-        Response {
-            port: 0,
-            ..answer()
-        },
-        Response {
-            interface: Vec::new(),
-            ..answer()
-        },
+    for wrong in [
+        changed(|answer| answer.port = 0),
+        changed(|answer| answer.interface.clear()),
+        changed(|answer| answer.interface = b"eth1\0eth2".to_vec()),
+        changed(|answer| answer.host = b"nas\0\x1b[2J".to_vec()),
     ] {
-        assert!(!is_believed(&wanting.encode(sign).unwrap()), "{wanting:?}");
+        assert!(!is_taken(&wrong), "{wrong:?}");
     }
-    for hiding in [
-        Response {
-            interface: b"eth1\0eth2".to_vec(),
-            ..answer()
-        },
-        Response {
-            host: b"nas\0\x1b[2J".to_vec(),
-            ..answer()
-        },
-    ] {
-        assert!(!is_believed(&hiding.encode(sign).unwrap()), "{hiding:?}");
-    }
-    let nameless = Response {
-        host: Vec::new(),
-        ..answer()
-    };
-    assert!(
-        is_believed(&nameless.encode(sign).unwrap()),
-        "a host need not have a name"
-    );
+    let nameless = changed(|answer| answer.host.clear());
+    assert!(is_taken(&nameless), "a host need not have a name");
 }
 
 #[test]
 fn an_answer_belongs_to_one_question_of_one_asker_at_one_address() {
     assert!(answer().answers(&question()));
     for other in [
-        Question {
-            nonce: Nonce([0x12; 32]),
-            ..question()
-        },
-        Question {
-            key: [0x23; 32],
-            ..question()
-        },
-        Question {
-            address: address(9),
-            ..question()
-        },
+        changed(|answer| answer.nonce = Nonce([0x12; 32])),
+        changed(|answer| answer.asker_key = [0x23; 32]),
+        changed(|answer| answer.asker_address = address(9)),
     ] {
-        assert!(!answer().answers(&other), "{other:?}");
+        assert!(!other.answers(&question()), "{other:?}");
     }
 }
 
@@ -312,8 +273,7 @@ fn a_question_for_an_invitation_is_read_back_with_its_number() {
     let datagram = question.encode(|text| Some(signature(&question.key, text)));
     let read = Question::decode(&datagram.unwrap()).unwrap();
     assert_eq!(read.verified(check), Some(question.clone()));
-    let datagram = answer.encode(|text| Some(signature(&answer.key, text)));
-    let read = Response::decode(&datagram.unwrap()).unwrap();
+    let read = Response::decode(&sign(&answer)).unwrap();
     assert_eq!(read.verified(check), Some(answer.clone()));
     assert!(answer.answers(&question));
     assert!(!answer.answers(&self::question()), "for a daemon");

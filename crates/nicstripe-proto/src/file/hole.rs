@@ -274,24 +274,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn data_and_holes_are_the_file(cuts in proptest::collection::btree_set(0..SIZE, 0..20)) {
-            let cuts: Vec<u64> = cuts.into_iter().collect();
-            let holes: Vec<(u64, u64)> = cuts.chunks_exact(2).map(|cut| (cut[0], cut[1] - cut[0])).collect();
-            let map = map(&holes);
-            let mut kinds = vec![0; SIZE as usize];
-            map.data(SIZE).for_each(|extent| kinds[extent.offset as usize..][..extent.len as usize].iter_mut().for_each(|kind| *kind += 1));
-            let whole = Extent { offset: 0, len: SIZE };
-            map.within(whole).for_each(|extent| kinds[extent.offset as usize..][..extent.len as usize].iter_mut().for_each(|kind| *kind += 2));
-            prop_assert!(kinds.iter().all(|kind| *kind == 1 || *kind == 2));
-            prop_assert_eq!(kinds.iter().filter(|kind| **kind == 2).count() as u64, map.bytes());
-            for chunk in grid().all_chunks().chunks() {
-                let extent = grid().extent_of(chunk).unwrap();
-                let here: u64 = map.within(extent).map(|part| part.len).sum();
-                prop_assert_eq!(map.chunks(grid()).contains(chunk), here == extent.len);
-            }
-        }
-
-        #[test]
         fn pieces_of_zeros_are_subtrees_and_cover_the_set(first in 0..5000_u64, count in 1..5000_u64) {
             let grid = Grid::new(u64::MAX, ChunkSize::DEFAULT);
             let mut set = ChunkSet::new();

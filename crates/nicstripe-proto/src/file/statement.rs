@@ -77,37 +77,18 @@ mod tests {
             &format!("5820{}", "05".repeat(32)),
         ];
         assert_eq!(hex, expected.concat());
-        let others = [
-            Statement {
-                name: Name::parse(b"b").unwrap(),
-                ..statement.clone()
-            },
-            Statement {
-                size: 301,
-                ..statement.clone()
-            },
-            Statement {
-                modified: at(9),
-                ..statement.clone()
-            },
-            Statement {
-                digest: Digest([9; 32]),
-                ..statement.clone()
-            },
-            Statement {
-                at: at(9),
-                ..statement.clone()
-            },
-            Statement {
-                sender: [9; 32],
-                ..statement.clone()
-            },
-            Statement {
-                words: Digest([9; 32]),
-                ..statement.clone()
-            },
+        let changes: [fn(&mut Statement); 7] = [
+            |other| other.name = Name::parse(b"b").unwrap(),
+            |other| other.size = 301,
+            |other| other.modified.seconds = 9,
+            |other| other.digest = Digest([9; 32]),
+            |other| other.at.seconds = 9,
+            |other| other.sender = [9; 32],
+            |other| other.words = Digest([9; 32]),
         ];
-        for other in others {
+        for change in changes {
+            let mut other = statement.clone();
+            change(&mut other);
             assert_ne!(other.text(), statement.text());
         }
     }

@@ -119,11 +119,12 @@ fn chunks(tape: &mut Tape<'_>) {
         };
         let range = ChunkRange::new(ChunkId(base.saturating_add(first)), count);
         let mask = mask_of(range, base);
-        let before = bits;
+        let (before, before_len) = (bits, set.len());
         match what {
             0 => {
                 bits |= mask;
                 let added = set.insert(range);
+                assert_eq!(before_len + added, set.len());
                 assert!(
                     first.saturating_add(count) > 100
                         || added == u64::from((bits ^ before).count_ones())
@@ -131,13 +132,18 @@ fn chunks(tape: &mut Tape<'_>) {
             }
             1 => {
                 bits &= !mask;
-                set.remove(range);
+                let removed = set.remove(range);
+                assert_eq!(before_len - removed, set.len());
             }
             2 => {
-                let taken = set.take_first(count);
-                taken
-                    .into_iter()
-                    .for_each(|range| bits &= !mask_of(range, base));
+                let (begin, taken) = (set.first(), set.take_first(count));
+                assert_eq!(taken.is_none(), begin.is_none() || count == 0);
+                if let Some(taken) = taken {
+                    assert!(taken.count <= count && Some(taken.first) == begin);
+                    bits &= !mask_of(taken, base);
+                    // Fewer chunks than requested are taken only if the next chunk is missing.
+                    assert!(taken.count == count || set.first() != Some(taken.end()));
+                }
             }
             _ => {
                 let gaps: u128 = set
@@ -147,10 +153,15 @@ fn chunks(tape: &mut Tape<'_>) {
                 assert_eq!(gaps, mask & !bits);
             }
         }
-        let ranges = set
-            .ranges()
-            .fold(0, |all, range| all | mask_of(range, base));
+        let all: Vec<ChunkRange> = set.ranges().collect();
+        let ranges = all
+            .iter()
+            .fold(0, |bits, range| bits | mask_of(*range, base));
         assert_eq!(ranges, bits);
+        assert!(all.windows(2).all(|pair| pair[0].end() < pair[1].first));
+        assert!(all.iter().all(|range| !range.is_empty()));
+        let last = all.last().map(|range| ChunkId(range.end().0 - 1));
+        assert_eq!(set.last(), last);
         assert_eq!(
             set.len(),
             set.ranges().map(|range| range.count).sum::<u64>()

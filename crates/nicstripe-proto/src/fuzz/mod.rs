@@ -6,6 +6,7 @@
 
 mod disk;
 mod hostile;
+pub(crate) mod samples;
 mod says;
 mod tape;
 mod tunnels;

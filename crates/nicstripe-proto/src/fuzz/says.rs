@@ -1,23 +1,20 @@
-//! Random messages of a hostile peer: messages of every type, usually with plausible numbers.
+//! Random messages of a hostile peer: the samples of every type with changes, and messages of a
+//! transfer with plausible numbers.
 
-use std::net::Ipv4Addr;
+use minicbor::{Decoder, Encoder, data::Type};
 
-use super::tape::Tape;
+use super::{samples::samples, tape::Tape};
 use crate::{
     TransferId,
     frame::{DataHeader, MAX_PAYLOAD},
     hash_tree::{ChainingValue, Digest, Subtree},
-    journal::{SourceIdentity, Timestamp},
+    journal::SourceIdentity,
     message::{
-        Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
-        BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
-        EntryRef, Exec, Expect, Expected, Fail, FailCode, Fetch, Get, GetTree, HashedFile, Holes,
-        Interfaces, Keep, Message, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, Offer,
-        OfferKind, OpenTunnels, PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber,
-        RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window, Word,
+        Accept, AnswerKind, Ask, BenchBody, Complete, End, EntryRef, Holes, Keep, Message, Offer,
+        OfferKind, Put, PutOptions, StreamReport, Values,
     },
     name::Name,
-    tree::{EntryId, TreeMessage, TreeRules, Verdict},
+    tree::EntryId,
     {ChunkId, ChunkRange, Extent},
 };
 
@@ -115,86 +112,24 @@ impl Tape<'_> {
     }
 
     pub(super) fn message(&mut self) -> Message {
-        let (kind, transfer) = (self.below(18), self.transfer());
+        let (kind, transfer) = (self.below(12), self.transfer());
         match kind {
             0 => Message::Put(self.put(transfer)),
-            1 => Message::Get(Get {
-                transfer,
-                name: name(),
-                limit_bps: self.option(),
-                entry: self.entry(),
-                compress: self.is(),
-                allow_changing: self.is(),
-                range: None,
-            }),
-            2 => Message::Offer(self.offer(transfer)),
-            3 => Message::Accept(Accept {
+            1 => Message::Offer(self.offer(transfer)),
+            2 => Message::Accept(Accept {
                 transfer,
                 have: self.haves(),
                 window: self.option(),
                 delta: self.option(),
                 memory: None,
             }),
-            4 => Message::Complete(self.complete(transfer)),
-            5 => Message::Committed(Committed {
-                transfer,
-                digest: Digest(self.value().0),
-                etag: None,
-            }),
-            6 => Message::Fail(Fail {
-                transfer,
-                code: FailCode::Cancelled,
-                text: String::new(),
-                resumable: self.is(),
-            }),
-            7 => Message::Interfaces(Interfaces {
-                interfaces: vec![PeerInterface::new("eth0", 1); self.below(3) as usize],
-            }),
-            8 => {
-                let expected = Expected {
-                    from: [10, 0, 0, 1].into(),
-                    interface: 1,
-                    port: None,
-                    token: None,
-                };
-                Message::Expect(Expect {
-                    connections: vec![expected; self.number().min(200) as usize],
-                })
-            }
-            9 => Message::PutTree(PutTree {
-                transfer,
-                target: None,
-                as_name: self.is(),
-                rules: TreeRules::default(),
-                heeds_memory: false,
-            }),
-            10 => Message::GetTree(GetTree {
-                transfer,
-                sources: vec![
-                    TreeSource {
-                        name: None,
-                        content: true
-                    };
-                    self.below(3) as usize
-                ],
-                walk: WalkRules::default(),
-                rules: TreeRules::default(),
-                limit_bps: self.option(),
-            }),
-            11 => Message::Tree(TreeBody {
-                transfer,
-                message: self.tree_message(),
-            }),
-            12 => Message::Window(Window {
-                transfer,
-                chunks: self.number(),
-            }),
-            13 => Message::Holes(Holes {
+            3 => Message::Complete(self.complete(transfer)),
+            4 => Message::Holes(Holes {
                 transfer,
                 extents: self.extents(),
                 last: self.is(),
             }),
-            14 => {
+            5 => {
                 let (ranges, mut len) = (self.ranges(), 32 * self.below(20) as usize);
                 if self.byte() > 240 {
                     len += 1;
@@ -205,233 +140,89 @@ impl Tape<'_> {
                     values: vec![self.byte() % 4; len],
                 })
             }
-            15 => Message::Keep(Keep {
+            6 => Message::Keep(Keep {
                 transfer,
                 ranges: self.ranges(),
             }),
-            16 if self.byte() > 200 => match self.is() {
-                true => Message::Ask(self.ask()),
-                false => Message::Answer(Answer {
-                    id: self.below(6) as u32,
-                    answer: self.answer(),
-                }),
-            },
-            16 => Message::Bench(self.bench()),
-            _ if self.byte() > 128 => Message::Exec(Exec {
-                first: transfer,
-                words: vec![Word(b"id".to_vec()); self.below(3) as usize],
-            }),
-            _ => Message::OpenTunnels(OpenTunnels {
-                up: transfer,
-                down: self.transfer(),
-            }),
+            _ => self.like(|_| true),
         }
     }
 
     pub(super) fn ask(&mut self) -> Ask {
-        let id = if self.byte() > 100 {
-            self.below(6) as u32
-        } else {
-            self.byte().into()
-        };
-        let ask = match self.below(14) {
-            0 => AskKind::List {
-                dir: None,
-                after: self.is().then(|| vec![b'a' + self.byte() % 4]),
-                most: self.number() as u32,
-                digests: false,
-            },
-            1 => AskKind::Stat { name: name() },
-            2 => AskKind::Remove {
-                name: name(),
-                only_if: None,
-                kind: None,
-            },
-            3 => AskKind::Rename {
-                from: name(),
-                to: name(),
-                replace: self.is(),
-                only_if: None,
-            },
-            4 => AskKind::MakeDir { name: name() },
-            5 => AskKind::Copy {
-                from: name(),
-                to: name(),
-                replace: self.is(),
-                only_if: None,
-                offset: self.number(),
-            },
-            6 => AskKind::Walk {
-                dir: None,
-                after: self.is().then(|| vec![b'a' + self.byte() % 4]),
-                most: self.number() as u32,
-                digests: false,
-            },
-            7 => AskKind::RemoveMany {
-                names: (0..self.below(4)).map(|_| name()).collect(),
-                kind: None,
-            },
-            9 => AskKind::Concat {
-                part: self.is().then(name),
-                from: self.number(),
-                to: name(),
-                replace: self.is(),
-                only_if: None,
-                offset: self.is().then(|| self.number()),
-                attributes: None,
-            },
-            11 => AskKind::FetchKey,
-            12 => AskKind::Admit {
-                key: [self.byte(); 32],
-                names: (0..self.below(4)).map(|_| name()).collect(),
-            },
-            13 => AskKind::Fetch(Box::new(Fetch {
-                key: [self.byte(); 32],
-                addresses: vec![Ipv4Addr::LOCALHOST.into(); self.below(3) as usize],
-                port: self.number() as u16,
-                name: name(),
-                at: self.number(),
-                len: self.number(),
-                digest: Digest([self.byte(); 32]),
-                put: self.put(TransferId(0)),
-                offset: self.number(),
-            })),
-            8 => AskKind::Hash {
-                name: name(),
-                offset: self.number(),
-                words: self.is().then_some(Digest::NONE),
-            },
-            _ => AskKind::Facts {
-                offset: self.number() as u32,
-            },
-        };
-        Ask { id, ask }
+        match self.like(|message| matches!(message, Message::Ask(_))) {
+            Message::Ask(ask) => ask,
+            _ => unreachable!(),
+        }
     }
 
     pub(super) fn answer(&mut self) -> AnswerKind {
-        let stat = ObjectStat {
-            kind: ObjectKind::File,
-            size: self.number(),
-            mtime: Timestamp::default(),
-            etag: None,
-            digest: None,
-            has_attributes: false,
-        };
-        match self.below(9) {
-            0 => {
-                let names: [&[u8]; 6] = [b"a", b"b", b"c", b"..", b"d/e", b""];
-                let entry = |tape: &mut Self| ObjectEntry {
-                    name: names[tape.below(6) as usize].to_vec(),
-                    stat,
-                };
-                AnswerKind::Entries {
-                    entries: (0..self.below(4)).map(|_| entry(self)).collect(),
-                    more: self.is(),
-                }
-            }
-            1 => AnswerKind::Stat {
-                stat,
-                attributes: None,
-            },
-            2 => AnswerKind::Done,
-            8 => AnswerKind::Hashed {
-                upto: self.number(),
-                file: self.is().then_some(Box::new(HashedFile {
-                    stat,
-                    digest: Digest([1; 32]),
-                    signed: None,
-                })),
-                values: vec![ChainingValue([1; 32]); self.below(3) as usize],
-            },
-            4 => AnswerKind::Copied {
-                upto: self.number(),
-                copy: self.is().then_some(stat),
-            },
-            5 => {
-                let names: [&[u8]; 4] = [b"a", b"a/b", b"c/..", b"d"];
-                let entry = |tape: &mut Self| ObjectEntry {
-                    name: names[tape.below(4) as usize].to_vec(),
-                    stat,
-                };
-                AnswerKind::Walked {
-                    entries: (0..self.below(4)).map(|_| entry(self)).collect(),
-                    more: self.is(),
-                }
-            }
-            6 => AnswerKind::Removed {
-                failed: (0..self.below(3))
-                    .map(|_| NotRemoved {
-                        index: self.below(4) as u32,
-                        code: FailCode::Io,
-                        text: String::new(),
-                    })
-                    .collect(),
-            },
-            3 => AnswerKind::Facts {
-                part: vec![b'{'; self.below(3) as usize],
-                more: self.is(),
-            },
-            _ => AnswerKind::Failed {
-                code: FailCode::NotFound,
-                text: "it is not there".into(),
-            },
+        match self.like(|message| matches!(message, Message::Answer(_))) {
+            Message::Answer(answer) => answer.answer,
+            _ => unreachable!(),
         }
     }
 
     pub(super) fn bench(&mut self) -> BenchBody {
-        let run = self.below(6) as u32;
-        match self.below(13) {
-            0 => BenchBody::Ask(BenchAsk {
-                id: [self.byte(); 16],
-                seconds: 1,
-            }),
-            1 => BenchBody::Admitted(BenchAdmitted { seconds: 1 }),
-            2 => BenchBody::Queued(BenchQueued {
-                ahead: 1,
-                wait_ms: self.number(),
-                transfers: 0,
-            }),
-            3 => BenchBody::Refused(BenchRefused {
-                why: BenchRefusal::Busy,
-                retry_after_ms: self.option(),
-            }),
-            4 => BenchBody::Facts(BenchFacts::default()),
-            5 | 6 => BenchBody::Run(RunOrder {
-                run,
-                to_daemon: self.is(),
-                to_client: self.is(),
-                paths: (0..self.below(4)).map(|_| self.below(70) as u16).collect(),
-                longest_ms: self.number() as u32,
-                interval_ms: if self.is() { 500 } else { self.number() as u32 },
-                message_bytes: if self.is() {
-                    4096
-                } else {
-                    self.number() as u32
-                },
-                socket_buffer: self.option(),
-            }),
-            7 => BenchBody::Ready(RunReady {
-                run,
-                ..RunReady::default()
-            }),
-            8 => {
-                let paths = vec![PathSample::default(); self.below(70) as usize];
-                BenchBody::Sample(BenchSample {
-                    run,
-                    paths,
-                    ..BenchSample::default()
-                })
-            }
-            9 => BenchBody::Stop(RunNumber { run }),
-            10 => BenchBody::Stopped(RunNumber { run }),
-            11 => BenchBody::Disk(DiskOrder {
-                bytes: self.number(),
-                name: None,
-                number: run,
-                read: run.is_multiple_of(2),
-            }),
-            _ => BenchBody::Leave,
+        match self.like(|message| matches!(message, Message::Bench(_))) {
+            Message::Bench(body) => body,
+            _ => unreachable!(),
         }
+    }
+
+    /// Returns one of the samples, of which numbers, flags and lengths of lists may be changed.
+    fn like(&mut self, is_wanted: fn(&Message) -> bool) -> Message {
+        let all: Vec<_> = samples().iter().filter(|(_, one)| is_wanted(one)).collect();
+        let (bytes, sample) = all[self.below(all.len() as u64) as usize];
+        let (mut from, mut to) = (Decoder::new(bytes), Encoder::new(Vec::new()));
+        // The number of the variant stays.
+        let variant = from.array().and_then(|_| from.u32()).expect("a message");
+        to.array(2)
+            .and_then(|to| to.u32(variant))
+            .expect("a vector");
+        self.vary(&mut from, &mut to).expect("a message");
+        // A value that does not decode was changed at a place that permits no other.
+        minicbor::decode(to.writer()).unwrap_or_else(|_| sample.clone())
+    }
+
+    /// Copies a value of CBOR, with changes.
+    fn vary(&mut self, from: &mut Decoder<'_>, to: &mut Encoder<Vec<u8>>) -> Option<()> {
+        match from.datatype().ok()? {
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 => {
+                let number = from.u64().ok()?;
+                let number = match self.byte() {
+                    0..=150 => number,
+                    151..=200 => self.below(8),
+                    _ => self.number(),
+                };
+                to.u64(number).ok()?;
+            }
+            Type::Bool => _ = to.bool(from.bool().ok()? ^ (self.byte() > 200)).ok()?,
+            Type::Array => {
+                let count = from.array().ok()??;
+                let times = if self.byte() > 230 {
+                    self.below(200)
+                } else {
+                    1
+                };
+                to.array(count * times).ok()?;
+                for _ in 0..count {
+                    let mut one = Encoder::new(Vec::new());
+                    self.vary(from, &mut one)?;
+                    let one = one.into_writer();
+                    (0..times).for_each(|_| to.writer_mut().extend_from_slice(&one));
+                }
+            }
+            Type::Map => {
+                let count = from.map().ok()??;
+                to.map(count).ok()?;
+                for _ in 0..count {
+                    copy(from, to)?;
+                    self.vary(from, to)?;
+                }
+            }
+            _ => copy(from, to)?,
+        }
+        Some(())
     }
 
     fn complete(&mut self, transfer: TransferId) -> Complete {
@@ -480,21 +271,15 @@ impl Tape<'_> {
             .map(|extent| ChunkRange::new(ChunkId(extent.offset), extent.len))
             .collect()
     }
+}
 
-    fn tree_message(&mut self) -> TreeMessage {
-        match self.is() {
-            true => TreeMessage::Verdicts {
-                first: EntryId(self.number()),
-                verdicts: vec![Verdict::Create; self.below(4) as usize],
-            },
-            false => TreeMessage::Results {
-                done: vec![(EntryId(self.number()), self.number())],
-                failed: Vec::new(),
-                deleted: Vec::new(),
-                stripped: None,
-            },
-        }
-    }
+/// Copies a value of CBOR as it is.
+fn copy(from: &mut Decoder<'_>, to: &mut Encoder<Vec<u8>>) -> Option<()> {
+    let begin = from.position();
+    from.skip().ok()?;
+    let same = &from.input()[begin..from.position()];
+    to.writer_mut().extend_from_slice(same);
+    Some(())
 }
 
 pub(super) fn name() -> Name {

@@ -98,27 +98,6 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_may_come_when_its_value_was_told_and_be_kept_once() {
-        let (mut basis, value) = (basis(2), ChainingValue([1; 32]));
-        assert!(!basis.may_come(ChunkId(0)) && basis.may_come(ChunkId(2)));
-        let chunk = basis.next().unwrap();
-        assert!(!basis.may_come(chunk));
-        basis.on_read(chunk, Some(value));
-        assert!(!basis.may_come(chunk));
-        assert_eq!(
-            basis.on_decided(chunk),
-            None,
-            "a value that was not announced"
-        );
-        assert_eq!(basis.poll_values(), Some(vec![(chunk, Some(value))]));
-        assert!(basis.may_come(chunk));
-        assert_eq!(
-            (basis.on_decided(chunk), basis.on_decided(chunk)),
-            (Some(value), None)
-        );
-    }
-
-    #[test]
     fn reading_waits_for_decisions() {
         let mut basis = basis(10_000);
         let read = std::iter::from_fn(|| basis.next()).count();

@@ -112,17 +112,6 @@ mod tests {
     }
 
     #[test]
-    fn a_value_twice_or_of_a_chunk_that_is_not_compared_is_refused() {
-        let mut comparison = comparison(2);
-        assert!(comparison.on_value(ChunkId(1), value(1)));
-        assert!(!comparison.on_value(ChunkId(1), value(1)));
-        assert!(
-            !comparison.on_value(ChunkId(2), value(1))
-                && !comparison.on_value(ChunkId(u64::MAX), value(1))
-        );
-    }
-
-    #[test]
     fn values_without_end_are_refused() {
         let mut comparison = comparison(u64::MAX);
         let taken = (0..)

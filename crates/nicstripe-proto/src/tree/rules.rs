@@ -429,21 +429,4 @@ mod tests {
         assert_eq!(plain(&device, &Existing::Directory), NEVER);
         assert_eq!(plain(&device, &found(5, AT, None)), ONLY_REPLACED);
     }
-
-    #[test]
-    fn only_what_is_made_or_replaced_is_wanted() {
-        let wanted = [
-            Verdict::Create,
-            Verdict::Replace,
-            Verdict::Same,
-            Verdict::Newer,
-            Verdict::Exists,
-            Verdict::Refused,
-            Verdict::Blocked,
-        ];
-        assert_eq!(
-            wanted.map(Verdict::is_wanted),
-            [true, true, false, false, false, false, false]
-        );
-    }
 }

@@ -160,53 +160,42 @@ mod tests {
         is_open: true,
     };
 
+    fn filler(
+        meter: &mut LoadMeter,
+        len: usize,
+        left: usize,
+        gate: LoadGate,
+    ) -> Result<Metered, LoadError> {
+        let bytes = &vec![0; len];
+        meter.on_piece(&Piece::Filler { bytes, left }, gate)
+    }
+
     fn load(
         meter: &mut LoadMeter,
         run: u32,
-        len: usize,
+        len: u32,
         gate: LoadGate,
     ) -> Result<Metered, LoadError> {
-        meter.on_piece(
-            &Piece::Load(LoadHeader {
-                run,
-                len: len as u32,
-            }),
-            gate,
-        )?;
-        meter.on_piece(
-            &Piece::Filler {
-                bytes: &vec![0; len],
-                left: 0,
-            },
-            gate,
-        )
+        meter.on_piece(&Piece::Load(LoadHeader { run, len }), gate)?;
+        filler(meter, len as usize, 0, gate)
     }
 
     #[test]
     fn only_the_run_under_way_counts() {
+        let uncounted = LoadGate {
+            counted: None,
+            ..OPEN
+        };
         let mut meter = LoadMeter::default();
-        assert_eq!(load(&mut meter, 2, 10, OPEN), Ok(Metered::Counted(10)));
-        assert_eq!(load(&mut meter, 1, 10, OPEN), Ok(Metered::Nothing));
-        assert_eq!(
-            load(
-                &mut meter,
-                2,
-                10,
-                LoadGate {
-                    counted: None,
-                    ..OPEN
-                }
-            ),
-            Ok(Metered::Nothing)
-        );
-        assert_eq!(
-            load(&mut meter, 3, 10, OPEN),
-            Err(LoadError::NotBegun { run: 3 })
-        );
-        assert_eq!(
-            load(&mut meter, 0, 10, LoadGate::default()),
-            Err(LoadError::NotBegun { run: 0 })
-        );
+        for (run, gate, expected) in [
+            (2, OPEN, Ok(Metered::Counted(10))),
+            (1, OPEN, Ok(Metered::Nothing)),
+            (2, uncounted, Ok(Metered::Nothing)),
+            (3, OPEN, Err(LoadError::NotBegun { run: 3 })),
+            (0, LoadGate::default(), Err(LoadError::NotBegun { run: 0 })),
+        ] {
+            assert_eq!(load(&mut meter, run, 10, gate), expected, "{run}");
+        }
     }
 
     #[test]
@@ -227,50 +216,20 @@ mod tests {
 
     #[test]
     fn an_echo_is_whole_with_its_last_byte_and_needs_a_bench() {
-        let (mut meter, ask) = (
-            LoadMeter::default(),
-            EchoHeader {
-                token: 1,
-                reply: false,
-                len: 3,
-            },
-        );
-        assert_eq!(
-            meter.on_piece(&Piece::Echo(ask), LoadGate::default()),
-            Err(LoadError::NoBench)
-        );
-        assert_eq!(
-            meter.on_piece(&Piece::Echo(ask), OPEN),
-            Ok(Metered::Nothing)
-        );
-        assert_eq!(
-            meter.on_piece(
-                &Piece::Filler {
-                    bytes: &[0; 2],
-                    left: 1
-                },
-                OPEN
-            ),
-            Ok(Metered::Nothing)
-        );
-        assert_eq!(
-            meter.on_piece(
-                &Piece::Filler {
-                    bytes: &[0],
-                    left: 0
-                },
-                OPEN
-            ),
-            Ok(Metered::Asked(ask))
-        );
-        let answer = EchoHeader {
-            reply: true,
-            len: 0,
-            ..ask
+        let mut meter = LoadMeter::default();
+        let echo = |reply, len| EchoHeader {
+            token: 1,
+            reply,
+            len,
         };
-        assert_eq!(
-            meter.on_piece(&Piece::Echo(answer), OPEN),
-            Ok(Metered::Answered(answer))
-        );
+        let (ask, answer) = (echo(false, 3), echo(true, 0));
+        let refused = meter.on_piece(&Piece::Echo(ask), LoadGate::default());
+        assert_eq!(refused, Err(LoadError::NoBench));
+        let begun = meter.on_piece(&Piece::Echo(ask), OPEN);
+        assert_eq!(begun, Ok(Metered::Nothing));
+        assert_eq!(filler(&mut meter, 2, 1, OPEN), Ok(Metered::Nothing));
+        assert_eq!(filler(&mut meter, 1, 0, OPEN), Ok(Metered::Asked(ask)));
+        let answered = meter.on_piece(&Piece::Echo(answer), OPEN);
+        assert_eq!(answered, Ok(Metered::Answered(answer)));
     }
 }

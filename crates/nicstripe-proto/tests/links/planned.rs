@@ -99,6 +99,12 @@ impl Client {
         self.session.handle_peer_interfaces(remote, self.now);
     }
 
+    /// Returns the peer's interfaces, as the session knows them.
+    fn known(&self) -> Vec<PeerInterface> {
+        let view = self.session.links_view().unwrap();
+        view.pairing.remote().to_vec()
+    }
+
     fn tell_own(&mut self, local: Vec<PeerInterface>) {
         let names: BTreeSet<String> = self.local.iter().map(|own| own.name.clone()).collect();
         self.session.handle_interfaces(local, &names, self.now);
@@ -240,22 +246,13 @@ fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
         let other = interface("x", 9, &[&format!("10.7.0.{number}/24")]);
         vec![remote[0].clone(), other]
     };
-    let known = |client: &Client| {
-        client
-            .session
-            .links_view()
-            .unwrap()
-            .pairing
-            .remote()
-            .to_vec()
-    };
     client.tell(told(1));
-    assert_eq!(known(&client), told(1), "the first at once");
+    assert_eq!(client.known(), told(1), "the first at once");
     client.tell(told(2));
     client.tell(told(3));
-    assert_eq!(known(&client), told(1));
+    assert_eq!(client.known(), told(1));
     client.pass(Duration::from_millis(100));
-    assert_eq!(known(&client), told(3));
+    assert_eq!(client.known(), told(3));
 }
 
 /// Returns a client whose peer has strict reverse-path filtering, so that planned paths are
@@ -280,15 +277,7 @@ fn a_link_that_was_announced_and_is_not_made_is_announced_again_in_the_next_roun
             match step {
                 Event::Announce(_) => {
                     announced += 1;
-                    client.tell(
-                        client
-                            .session
-                            .links_view()
-                            .unwrap()
-                            .pairing
-                            .remote()
-                            .to_vec(),
-                    );
+                    client.tell(client.known());
                 }
                 Event::Connect(path) => {
                     client.failed(path);
@@ -341,15 +330,7 @@ fn what_was_announced_for_a_plan_that_is_no_more_is_not_connected() {
     let mut client = with_a_strict_peer();
     assert!(matches!(&client.steps()[..], [Event::Announce(_)]));
     client.tell_own(Vec::new());
-    client.tell(
-        client
-            .session
-            .links_view()
-            .unwrap()
-            .pairing
-            .remote()
-            .to_vec(),
-    );
+    client.tell(client.known());
     assert_eq!(client.made(), []);
 }
 

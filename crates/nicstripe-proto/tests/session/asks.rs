@@ -50,6 +50,13 @@ fn list(after: Option<&[u8]>, most: u32) -> AskKind {
     }
 }
 
+/// Creates a client that has asked this with number 3.
+fn asking(ask: AskKind) -> Victim {
+    let mut client = Victim::new(Role::Client);
+    assert!(client.session.ask(Ask { id: 3, ask }));
+    client
+}
+
 fn entries(names: &[&[u8]], more: bool) -> AnswerKind {
     let entries = names
         .iter()
@@ -274,6 +281,14 @@ fn walked(names: &[&str], more: bool) -> AnswerKind {
     }
 }
 
+fn remove() -> AskKind {
+    AskKind::Remove {
+        name: name("a"),
+        only_if: None,
+        kind: None,
+    }
+}
+
 fn remove_many() -> AskKind {
     AskKind::RemoveMany {
         names: vec![name("a"), name("b")],
@@ -317,8 +332,7 @@ fn answers_about_many_objects_reach_whoever_asked() {
         (remove_many(), removed(&[0, 1], "it is there")),
     ];
     for (asked, said) in right {
-        let mut client = Victim::new(Role::Client);
-        assert!(client.session.ask(Ask { id: 3, ask: asked }));
+        let mut client = asking(asked);
         client.say(answer(3, said.clone())).unwrap();
         let told = client.events().pop();
         assert!(
@@ -370,14 +384,7 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         (list(Some(b"b"), 9), entries(&[b"a", b"c"], false)),
         (list(Some(b"b"), 9), entries(&[b"b"], true)),
         (AskKind::Stat { name: a.clone() }, AnswerKind::Done),
-        (
-            AskKind::Remove {
-                name: a.clone(),
-                only_if: None,
-                kind: None,
-            },
-            stat,
-        ),
+        (remove(), stat),
         (AskKind::MakeDir { name: a.clone() }, entries(&[], false)),
         (copy(5), copied(5)),
         (copy(5), copied(4)),
@@ -396,21 +403,10 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         (remove_many(), removed(&[1, 0], "")),
         (remove_many(), removed(&[0, 0], "")),
         (remove_many(), removed(&[0], &"x".repeat(MOST_REASON + 1))),
-        (
-            AskKind::Remove {
-                name: a,
-                only_if: None,
-                kind: None,
-            },
-            entries(&[b"a"], false),
-        ),
+        (remove(), entries(&[b"a"], false)),
     ];
     for (asked, said) in wrong {
-        let mut client = Victim::new(Role::Client);
-        assert!(client.session.ask(Ask {
-            id: 3,
-            ask: asked.clone()
-        }));
+        let mut client = asking(asked.clone());
         // The number of no request.
         client.refuses(answer(4, said.clone()), "Answer");
         let refused = client.say(answer(3, said.clone()));
@@ -431,10 +427,6 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         assert_eq!(client.session.open_asks(), 0);
         client.is_healthy();
     }
-    let mut client = Victim::new(Role::Client);
-    assert!(client.session.ask(Ask {
-        id: 1,
-        ask: list(Some(b"b"), 2)
-    }));
-    client.say(answer(1, entries(&[b"c", b"d"], true))).unwrap();
+    let mut client = asking(list(Some(b"b"), 2));
+    client.say(answer(3, entries(&[b"c", b"d"], true))).unwrap();
 }

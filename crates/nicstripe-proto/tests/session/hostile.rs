@@ -145,7 +145,15 @@ fn what_does_not_fit_the_state_ends_the_path_and_is_told_to_nobody() {
         &[verdict(T).into(), window(9).into()],
         "Transfer",
     );
-    script(receiving, &[chunk(8, FULL).into()], "Arrival");
+    script(
+        receiving,
+        &[
+            chunk(8, FULL).into(),
+            chunk(u64::MAX, FULL).into(),
+            chunk(1, 1).into(),
+        ],
+        "Arrival",
+    );
     script(receiving, &[keep(0, 1).into()], "Compared");
     script(sending, &[values(0, 1, 32).into()], "Compared");
     script(receiving, &[holes(&[]).into()], "Holes");

@@ -17,7 +17,6 @@ use nicstripe_proto::{
     path::{Arrival, PathPlan},
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
 };
-use nicstripe_sim::Rng;
 
 pub(crate) const P: PathId = PathId(0);
 pub(crate) const T: TransferId = TransferId(1);
@@ -34,8 +33,6 @@ pub(crate) enum Says {
     Frame(Frame),
     /// Header of a data frame.
     Chunk(DataHeader),
-    /// Body of a control message, which may be none.
-    Body(Vec<u8>),
 }
 
 impl From<Message> for Says {
@@ -133,7 +130,6 @@ impl Victim {
             Says::Message(message) => self.control(minicbor::to_vec(message).unwrap()),
             Says::Frame(frame) => frame,
             Says::Chunk(header) => return self.session.handle_chunk(P, &header, self.now),
-            Says::Body(body) => self.control(body),
         };
         self.session
             .handle_frame(P, frame, self.now)
@@ -249,11 +245,6 @@ impl Victim {
 
     pub(crate) fn delivered(&self) -> u64 {
         self.session.stats(T).delivered_bytes
-    }
-
-    pub(crate) fn held_chunks(&self) -> u64 {
-        let paths = self.session.paths();
-        paths.map(|(_, path)| path.held_chunks()).sum()
     }
 
     /// Replaces the connection of the path.
@@ -453,13 +444,4 @@ pub(crate) fn window(chunks: u64) -> Message {
         transfer: T,
         chunks,
     })
-}
-
-/// Returns a number that is small, or close to a limit, or arbitrary.
-pub(crate) fn number(rng: &mut Rng) -> u64 {
-    match rng.below(4) {
-        0 | 1 => rng.below(10),
-        2 => u64::MAX - rng.below(3),
-        _ => rng.next_u64(),
-    }
 }

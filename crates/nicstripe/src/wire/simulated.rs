@@ -192,7 +192,6 @@ impl SimulatedNetwork {
                 }
             }
             Event::Closed { link, end, reason } => self.on_closed(link, end, reason),
-            Event::Timer { .. } => {}
         }
     }
 

@@ -19,94 +19,73 @@ fn left_out(pairing: &Pairing, name: &str) -> LeftOut {
 
 #[test]
 fn each_of_ours_is_explained_and_of_theirs_those_left_over() {
-    let wifi = PeerInterface {
+    let wifi = |name| PeerInterface {
         candidate: false,
-        ..interface("wlan0", &["192.168.0.9/24"])
+        ..interface(name, &["192.168.0.9/24"])
     };
-    let local = vec![interface("a0", &["10.0.0.1/24"]), wifi.clone()];
-    let remote = vec![
-        interface("b0", &["10.0.0.2/24"]),
-        PeerInterface {
-            name: "wlan1".into(),
-            ..wifi
-        },
-    ];
+    let local = vec![interface("a0", &["10.0.0.1/24"]), wifi("wlan0")];
+    let remote = vec![interface("b0", &["10.0.0.2/24"]), wifi("wlan1")];
     let explained = Pairing::new(local, remote).explain(&[]);
-    let who: Vec<(Side, &str)> = explained
+    let left_out = Fact::LeftOut(LeftOut::NoCandidateHere);
+    let told: Vec<(Side, &str, bool)> = explained
         .iter()
-        .map(|explanation| (explanation.side, explanation.interface.as_str()))
+        .map(|one| (one.side, one.interface.as_str(), one.fact == left_out))
         .collect();
     assert_eq!(
-        who,
+        told,
         [
-            (Side::Local, "a0"),
-            (Side::Local, "wlan0"),
-            (Side::Remote, "wlan1")
+            (Side::Local, "a0", false),
+            (Side::Local, "wlan0", true),
+            (Side::Remote, "wlan1", true)
         ]
     );
-    assert_eq!(
-        fact_of(&explained, "wlan0"),
-        Some(Fact::LeftOut(LeftOut::NoCandidateHere))
-    );
-    assert_eq!(
-        fact_of(&explained, "wlan1"),
-        Some(Fact::LeftOut(LeftOut::NoCandidateHere))
-    );
+}
+
+/// Returns the planned candidate of the interface `a0`, its state, and the next best one.
+fn paired(pairing: &Pairing) -> (CandidateId, CandidateState, Option<CandidateId>) {
+    match fact_of(&pairing.explain(&[]), "a0") {
+        Some(Fact::Paired {
+            candidate,
+            state,
+            next_best,
+        }) => (candidate.id(), state, next_best.map(|next| next.id())),
+        other => panic!("not paired: {other:?}"),
+    }
 }
 
 #[test]
 fn a_link_is_told_with_its_state_and_the_next_best() {
-    let local = vec![interface(
-        "a0",
-        &["10.0.0.1/24", "fd00::1/64", "fe80::1/64"],
-    )];
-    let remote = vec![interface(
-        "b0",
-        &["10.0.0.2/24", "fd00::2/64", "fe80::2/64"],
-    )];
-    let mut pairing = Pairing::new(local, remote);
-    let id = between(&pairing, "a0", "b0", Preference::OwnSubnet);
-    pairing.verified(id);
-    let Some(Fact::Paired {
-        candidate,
-        state,
-        next_best,
-    }) = fact_of(&pairing.explain(&[]), "a0")
-    else {
-        panic!("not paired")
+    let side = |name, host| {
+        let addresses = ["10.0.0.", "fd00::", "fe80::"].map(|net| match net {
+            "10.0.0." => format!("{net}{host}/24"),
+            _ => format!("{net}{host}/64"),
+        });
+        vec![interface(name, &addresses.each_ref().map(|all| &**all))]
     };
-    assert_eq!((candidate.id(), state), (id, CandidateState::Verified));
+    let mut pairing = Pairing::new(side("a0", 1), side("b0", 2));
+    let [own, prefix, link_local] = [
+        Preference::OwnSubnet,
+        Preference::OwnPrefix,
+        Preference::LinkLocal,
+    ]
+    .map(|preference| between(&pairing, "a0", "b0", preference));
+    pairing.verified(own);
     // The link-local candidate was not probed.
-    assert_eq!(
-        next_best.map(|next| next.preference),
-        Some(Preference::OwnPrefix)
-    );
-    let link_local = between(&pairing, "a0", "b0", Preference::LinkLocal);
+    let verified = CandidateState::Verified;
+    assert_eq!(paired(&pairing), (own, verified.clone(), Some(prefix)));
     pairing.reached(link_local);
-    let Some(Fact::Paired { next_best, .. }) = fact_of(&pairing.explain(&[]), "a0") else {
-        panic!("not paired")
-    };
-    assert_eq!(next_best.map(|next| next.id()), Some(link_local));
+    assert_eq!(paired(&pairing), (own, verified, Some(link_local)));
 }
 
 #[test]
 fn the_next_best_is_the_first_of_equals_or_nothing() {
     let (local, remote) = one_subnet();
-    let mut both = remote.clone();
-    both.push(interface("b2", &["10.9.0.23/24"]));
-    let pairing = Pairing::new(local[..1].to_vec(), both);
-    let Some(Fact::Paired { next_best, .. }) = fact_of(&pairing.explain(&[]), "a0") else {
-        panic!("not paired")
-    };
-    assert_eq!(
-        next_best.map(|next| next.remote.interface),
-        Some("b1".to_owned())
-    );
-    let pairing = Pairing::new(local[..1].to_vec(), remote[..1].to_vec());
-    let Some(Fact::Paired { next_best, .. }) = fact_of(&pairing.explain(&[]), "a0") else {
-        panic!("not paired")
-    };
-    assert_eq!(next_best, None);
+    let with =
+        |more: &[PeerInterface]| Pairing::new(local[..1].to_vec(), [&remote[..1], more].concat());
+    let pairing = with(&[remote[1].clone(), interface("b2", &["10.9.0.23/24"])]);
+    let second = between(&pairing, "a0", "b1", Preference::SharedSubnet);
+    assert_eq!(paired(&pairing).2, Some(second));
+    assert_eq!(paired(&with(&[])).2, None);
 }
 
 #[test]

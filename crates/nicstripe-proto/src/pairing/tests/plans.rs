@@ -69,94 +69,6 @@ fn equal_interfaces_pair_in_their_order() {
 }
 
 #[test]
-fn fast_interfaces_are_not_wasted_on_slow_ones() {
-    let (local, remote) = one_subnet();
-    let speed = |side: Vec<PeerInterface>, rates: [u64; 2]| -> Vec<PeerInterface> {
-        side.into_iter()
-            .zip(rates)
-            .map(|(interface, rate)| PeerInterface {
-                line_rate_bps: Some(rate),
-                ..interface
-            })
-            .collect()
-    };
-    let plan = Pairing::new(
-        speed(local, [10 * GIGABIT, GIGABIT / 10]),
-        speed(remote, [GIGABIT / 10, 10 * GIGABIT]),
-    )
-    .plan(&[]);
-    assert_eq!(ends(&plan), [("a0", "b1"), ("a1", "b0")]);
-}
-
-#[test]
-fn the_greatest_total_is_taken_where_the_best_pair_would_spoil_it() {
-    // a0 with b0 would carry 10 Gbit/s and leave 0.1 Gbit/s for a1. a0 with b1 carries 6 Gbit/s and
-    // leaves 10 Gbit/s.
-    let local = vec![
-        rated("a0", 10 * GIGABIT, &["10.1.0.1/24", "10.2.0.1/24"]),
-        rated("a1", 10 * GIGABIT, &["10.1.0.2/24", "10.3.0.1/24"]),
-    ];
-    let remote = vec![
-        rated("b0", 10 * GIGABIT, &["10.1.0.3/24"]),
-        rated("b1", 6 * GIGABIT, &["10.2.0.3/24"]),
-        rated("b2", GIGABIT / 10, &["10.3.0.3/24"]),
-    ];
-    let plan = Pairing::new(local, remote).plan(&[]);
-    assert_eq!(ends(&plan), [("a0", "b1"), ("a1", "b0")]);
-}
-
-#[test]
-fn of_equal_totals_the_one_with_better_preferences_is_taken() {
-    let local = vec![
-        interface("a0", &["10.9.0.1/24", "fd00:1::1/64", "10.1.0.1/24"]),
-        interface("a1", &["10.9.0.2/24"]),
-    ];
-    let remote = vec![
-        interface("b0", &["10.9.0.3/24"]),
-        interface("b1", &["10.9.0.4/24", "fd00:1::2/64", "10.1.0.2/24"]),
-    ];
-    let plan = Pairing::new(local, remote).plan(&[]);
-    let preferences: Vec<Preference> = plan.iter().map(|candidate| candidate.preference).collect();
-    assert_eq!(ends(&plan), [("a0", "b1"), ("a1", "b0")]);
-    assert_eq!(
-        preferences,
-        [Preference::OwnSubnet, Preference::SharedSubnet]
-    );
-}
-
-#[test]
-fn with_unequal_counts_the_fastest_are_used() {
-    let address = |number: usize| format!("10.9.0.{}/24", number + 1);
-    let side = |letter: &str, first: usize, rates: &[u64]| -> Vec<PeerInterface> {
-        let one = |(number, rate): (usize, &u64)| {
-            rated(
-                &format!("{letter}{number}"),
-                *rate,
-                &[&address(first + number)],
-            )
-        };
-        rates.iter().enumerate().map(one).collect()
-    };
-    let (slow, fast) = (GIGABIT / 10, 10 * GIGABIT);
-    let few = side("a", 0, &[GIGABIT, fast]);
-    let many = side("b", 100, &[slow, fast, slow, GIGABIT, fast]);
-    let plan = Pairing::new(few.clone(), many.clone()).plan(&[]);
-    assert_eq!(
-        plan.iter()
-            .filter_map(|candidate| candidate.rate_bps)
-            .sum::<u64>(),
-        11 * GIGABIT
-    );
-    let plan = Pairing::new(many, few).plan(&[]);
-    assert_eq!(
-        plan.iter()
-            .filter_map(|candidate| candidate.rate_bps)
-            .sum::<u64>(),
-        11 * GIGABIT
-    );
-}
-
-#[test]
 fn a_side_without_interfaces_gets_no_plan() {
     let one = || vec![interface("a0", &["10.0.0.1/24"])];
     assert_eq!(Pairing::new(one(), vec![]).plan(&[]), []);
@@ -180,33 +92,6 @@ fn interfaces_that_are_taken_or_no_candidates_are_left_out() {
         ends(&Pairing::new(local, remote).plan(&[])),
         [("eth1", "enp1")]
     );
-}
-
-#[test]
-fn a_shaper_lowers_what_an_interface_is_counted_for() {
-    let mut local = vec![
-        rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]),
-        rated("a1", GIGABIT, &["10.9.0.2/24"]),
-    ];
-    let remote = vec![rated("b0", GIGABIT, &["10.9.0.3/24"])];
-    let plan = |local: &[PeerInterface]| Pairing::new(local.to_vec(), remote.clone()).plan(&[]);
-    assert_eq!(ends(&plan(&local)), [("a0", "b0")]);
-    local[0].egress_limit_bps = Some(GIGABIT / 2);
-    assert_eq!(ends(&plan(&local)), [("a1", "b0")]);
-}
-
-#[test]
-fn an_unknown_rate_counts_as_a_gigabit() {
-    let local = vec![
-        interface("a0", &["10.9.0.1/24"]),
-        rated("a1", GIGABIT + 1, &["10.9.0.2/24"]),
-    ];
-    let plan = |local: &[PeerInterface]| {
-        Pairing::new(local.to_vec(), vec![interface("b0", &["10.9.0.3/24"])]).plan(&[])
-    };
-    assert_eq!(ends(&plan(&local)), [("a1", "b0")]);
-    let slower = [local[0].clone(), rated("a1", GIGABIT - 1, &["10.9.0.2/24"])];
-    assert_eq!(ends(&plan(&slower)), [("a0", "b0")]);
 }
 
 /// Returns interfaces at these rates, all in one subnet.
@@ -255,45 +140,6 @@ fn a_working_link_to_a_fast_interface_is_not_replaced_by_one_to_an_idle_interfac
     );
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b0")]);
     assert_eq!(pairing.to_probe(&[]), []);
-}
-
-#[test]
-fn a_family_that_is_not_wanted_is_not_planned() {
-    let side = |name, host| {
-        vec![interface(
-            name,
-            &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")],
-        )]
-    };
-    let mut pairing = Pairing::new(side("a0", 1), side("b0", 2));
-    pairing.restrict(IpAddr::is_ipv6);
-    let plan = pairing.plan(&[]);
-    assert_eq!(
-        plan.iter()
-            .map(|candidate| candidate.preference)
-            .collect::<Vec<_>>(),
-        [Preference::OwnPrefix]
-    );
-}
-
-#[test]
-fn the_most_interfaces_there_can_be_are_paired_in_order() {
-    let side = |letter: &str, net: u32| -> Vec<PeerInterface> {
-        (0..MOST_INTERFACES)
-            .map(|number| {
-                interface(
-                    &format!("{letter}{number}"),
-                    &[&format!("10.9.{net}.{number}/16")],
-                )
-            })
-            .collect()
-    };
-    let plan = Pairing::new(side("a", 1), side("b", 2)).plan(&[]);
-    assert_eq!(plan.len(), MOST_INTERFACES);
-    assert!(
-        plan.iter()
-            .all(|candidate| candidate.local.index == candidate.remote.index)
-    );
 }
 
 #[test]

@@ -211,28 +211,6 @@ fn another_way_between_the_same_interfaces_is_tried_when_the_better_one_fails() 
 }
 
 #[test]
-fn a_link_that_works_is_not_taken_down_for_an_equal_one() {
-    let (local, remote) = one_subnet();
-    let mut pairing = Pairing::new(local, remote);
-    let crossed = between(&pairing, "a0", "b1", Preference::SharedSubnet);
-    pairing.verified(crossed);
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b0")]);
-    let better = |name, host| {
-        interface(
-            name,
-            &[&format!("10.9.0.{host}/24"), &format!("10.1.0.{host}/24")],
-        )
-    };
-    pairing.update(
-        vec![better("a0", 11), interface("a1", &["10.9.0.12/24"])],
-        vec![better("b0", 21), interface("b1", &["10.9.0.22/24"])],
-    );
-    let own = between(&pairing, "a0", "b0", Preference::OwnSubnet);
-    assert_eq!(*pairing.state(own), CandidateState::Untried);
-    assert!(ends(&pairing.plan(&[])).contains(&("a0", "b1")));
-}
-
-#[test]
 fn a_link_that_works_gives_way_to_a_greater_total_and_returns_if_that_fails() {
     let local = vec![
         rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]),
@@ -271,56 +249,6 @@ fn of_two_equal_links_that_were_verified_the_older_is_kept() {
         assert_eq!(ends(&pairing.plan(&[])), [(first, "b0")]);
         assert!(pairing.is_in_use(older) && !pairing.is_in_use(newer));
     }
-}
-
-#[test]
-fn the_order_of_interfaces_does_not_depend_on_what_failed() {
-    let remote = (0..3)
-        .map(|number| {
-            interface(
-                &format!("b{number}"),
-                &[&format!("10.9.0.{}/24", 20 + number)],
-            )
-        })
-        .collect();
-    let mut pairing = Pairing::new(one_subnet().0, remote);
-    for ours in ["a0", "a1"] {
-        let id = between(&pairing, ours, "b0", Preference::SharedSubnet);
-        pairing.failed(id, Failure::Stranger);
-    }
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b2")]);
-    let id = between(&pairing, "a0", "b2", Preference::SharedSubnet);
-    pairing.failed(id, Failure::Stranger);
-    let id = between(&pairing, "a0", "b1", Preference::SharedSubnet);
-    pairing.failed(id, Failure::Stranger);
-    assert_eq!(ends(&pairing.plan(&[])), [("a1", "b1")]);
-}
-
-#[test]
-fn the_interfaces_that_are_left_pair_in_their_order() {
-    let local = (0..3)
-        .map(|number| {
-            interface(
-                &format!("a{number}"),
-                &[&format!("10.9.0.{}/24", 10 + number)],
-            )
-        })
-        .collect();
-    let mut pairing = Pairing::new(local, one_subnet().1);
-    for theirs in ["b0", "b1"] {
-        let id = between(&pairing, "a0", theirs, Preference::SharedSubnet);
-        pairing.failed(id, Failure::Stranger);
-    }
-    assert_eq!(ends(&pairing.plan(&[])), [("a1", "b0"), ("a2", "b1")]);
-}
-
-#[test]
-fn of_equal_ways_the_one_that_answered_a_probe_is_taken() {
-    let (local, remote) = one_subnet();
-    let mut pairing = Pairing::new(local, remote);
-    let crossed = between(&pairing, "a0", "b1", Preference::SharedSubnet);
-    pairing.reached(crossed);
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b0")]);
 }
 
 #[test]

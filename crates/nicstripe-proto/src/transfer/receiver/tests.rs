@@ -6,255 +6,125 @@ use crate::{
 
 const A: PathId = PathId(0);
 const B: PathId = PathId(1);
-
-#[allow(clippy::disallowed_methods)]
-fn origin() -> Instant {
-    Instant::now()
-}
+const LEN: u32 = ChunkSize::DEFAULT.bytes() as u32;
+const SECOND: Duration = Duration::from_secs(1);
 
 fn grid(chunks: u64) -> Grid {
-    Grid::new(chunks * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT)
+    Grid::new(chunks * u64::from(LEN), ChunkSize::DEFAULT)
 }
 
-fn len() -> u32 {
-    ChunkSize::DEFAULT.bytes() as u32
+fn header(chunk: u64, value: u8) -> DataHeader {
+    DataHeader {
+        transfer: TransferId(1),
+        chunk: ChunkId(chunk),
+        value: ChainingValue([value; 32]),
+        len: LEN,
+        raw_len: 0,
+        last: false,
+    }
+}
+
+/// Receiver of a file, at one time.
+struct Taking {
+    receiver: Receiver,
+    now: Instant,
+}
+
+impl Taking {
+    fn new(chunks: u64) -> Self {
+        #[allow(clippy::disallowed_methods)]
+        let now = Instant::now();
+        let receiver = Receiver::new(Shape::File(grid(chunks)), &[], None);
+        Self { receiver, now }
+    }
+
+    /// Takes the header of a whole chunk with this value.
+    fn arrives(&mut self, path: PathId, chunk: u64, value: u8) -> Result<Arrival, ArrivalError> {
+        let header = header(chunk, value);
+        self.receiver.on_arrival(path, &header, self.now)
+    }
+
+    #[track_caller]
+    fn is_to_write(&mut self, path: PathId, chunk: u64, value: u8) {
+        let arrival = self.arrives(path, chunk, value);
+        assert!(matches!(arrival, Ok(Arrival::Write(_))), "{arrival:?}");
+    }
+
+    fn written(&mut self, path: PathId, chunk: u64, value: ChainingValue) {
+        let (chunk, len) = (ChunkId(chunk), LEN.into());
+        self.receiver
+            .on_written(path, Some(path), chunk, len, value, self.now);
+    }
+
+    /// Takes a whole chunk over [`A`] and writes it.
+    #[track_caller]
+    fn writes(&mut self, chunk: u64) {
+        self.is_to_write(A, chunk, 1);
+        self.written(A, chunk, ChainingValue([1; 32]));
+    }
+
+    /// Returns the first chunks of the subtrees that are to be synced.
+    fn syncs(&mut self, bytes: u64, after: Duration) -> Option<Vec<u64>> {
+        let batch = self.receiver.poll_sync(bytes, SECOND, self.now + after)?;
+        Some(batch.iter().map(|subtree| subtree.first.0).collect())
+    }
 }
 
 #[test]
 fn a_second_copy_is_dropped_and_acknowledged() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Write(_))
-    ));
-    receiver.on_written(
-        A,
-        Some(A),
-        ChunkId(0),
-        len().into(),
-        ChainingValue([1; 32]),
-        now,
-    );
-    assert_eq!(
-        receiver.on_arrival(B, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Duplicate)
-    );
-    let later = now + ACK_DELAY;
-    assert_eq!(
-        receiver.poll_ack(B, later),
-        Some(vec![ChunkRange {
-            first: ChunkId(0),
-            count: 1
-        }])
-    );
-    assert_eq!(receiver.stats().repeated_bytes, u64::from(len()));
+    let mut taking = Taking::new(2);
+    taking.writes(0);
+    assert_eq!(taking.arrives(B, 0, 1), Ok(Arrival::Duplicate));
+    let acknowledged = taking.receiver.poll_ack(B, taking.now + ACK_DELAY);
+    assert_eq!(acknowledged, Some(vec![ChunkId(0).into()]));
+    assert_eq!(taking.receiver.stats().repeated_bytes, u64::from(LEN));
 }
 
 #[test]
-fn chunks_outside_the_file_or_of_the_wrong_length_are_refused() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(2), len(), false), now),
-        Err(ArrivalError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(u64::MAX), len(), false), now),
-        Err(ArrivalError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(1), 1, false), now),
-        Err(ArrivalError::WrongLength { .. })
-    ));
-}
-
-#[test]
-fn the_end_of_a_pipe_fits_what_arrived_or_is_refused() {
-    let pipe = || Receiver::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None);
-    let now = origin();
-    let full = ChunkSize::DEFAULT.bytes();
-    let arrive = |receiver: &mut Receiver, chunk, len, last| {
-        receiver.on_arrival(A, &header(ChunkId(chunk), len, last), now)
-    };
-    let mut short = pipe();
-    assert!(
-        matches!(
-            arrive(&mut short, 0, 5, false),
-            Err(ArrivalError::WrongLength { .. })
-        ),
-        "short but not the last"
-    );
-    assert!(
-        matches!(arrive(&mut short, 3, 5, true), Ok(Arrival::Write(extent)) if extent.len == 5)
-    );
-    assert!(
-        arrive(&mut short, 4, 5, true).is_err() && arrive(&mut short, 4, len(), false).is_err(),
-        "behind the last"
-    );
-    assert!(arrive(&mut short, 3, 6, true).is_err(), "another last");
-    for (chunks, size) in [
-        (3, 2 * full + 5),
-        (4, 3 * full + 6),
-        (5, 3 * full + 5),
-        (4, u64::MAX),
-        (0, 0),
-    ] {
-        assert!(
-            short.on_end(End { chunks, size }).is_err(),
-            "{chunks} {size}"
-        );
-    }
-    assert_eq!(
-        short.on_end(End {
-            chunks: 4,
-            size: 3 * full + 5
-        }),
-        Ok(())
-    );
-    assert!(
-        short
-            .on_end(End {
-                chunks: 4,
-                size: 3 * full + 5
-            })
-            .is_err(),
-        "told twice"
-    );
-}
-
-#[test]
-fn what_is_kept_in_memory_is_never_more_than_there_is_room_for() {
-    let (mut receiver, now) = (
-        Receiver::new(Shape::Batches(ChunkSize::DEFAULT), &[], Some(16)),
-        origin(),
-    );
-    assert!(
-        receiver
-            .on_arrival(A, &header(ChunkId(15), 1, false), now)
-            .is_ok()
-    );
-    let beyond = receiver.on_arrival(A, &header(ChunkId(16), 1, false), now);
-    assert_eq!(
-        beyond,
-        Err(ArrivalError::NoRoom {
-            chunk: 16,
-            granted: 16
-        })
-    );
-    assert_eq!(
-        (receiver.on_taken(1), receiver.on_taken(1)),
-        (None, Some(18))
-    );
-    assert!(
-        receiver
-            .on_arrival(A, &header(ChunkId(17), 1, false), now)
-            .is_ok()
-    );
-    assert!(receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now));
-    assert!(
-        !receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now),
-        "the second copy is not kept"
-    );
-}
-
-fn header(chunk: ChunkId, len: u32, last: bool) -> DataHeader {
-    DataHeader {
-        transfer: TransferId(1),
-        chunk,
-        value: ChainingValue([1; 32]),
-        len,
-        raw_len: 0,
-        last,
-    }
+fn what_is_taken_of_memory_is_granted_again_in_steps_and_a_second_copy_is_not_kept() {
+    let mut receiver = Receiver::new(Shape::Batches(ChunkSize::DEFAULT), &[], Some(16));
+    assert_eq!(receiver.on_taken(1), None);
+    assert_eq!(receiver.on_taken(1), Some(18));
+    let Taking { now, .. } = Taking::new(0);
+    assert!(receiver.on_arrival(A, &header(17, 1), now).is_ok());
+    let mut writes = || receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now);
+    assert!(writes() && !writes());
 }
 
 #[test]
 fn a_copy_that_is_not_the_same_waits_until_the_other_is_written() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    let other = DataHeader {
-        value: ChainingValue([2; 32]),
-        ..header(ChunkId(0), len(), false)
-    };
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Write(_))
-    ));
-    assert_eq!(receiver.on_arrival(B, &other, now), Ok(Arrival::Later));
-    receiver.on_not_written(ChunkId(0)); // the copy from A was damaged
-    assert!(matches!(
-        receiver.on_arrival(B, &other, now),
-        Ok(Arrival::Write(_))
-    ));
-    assert_eq!(
-        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Later)
-    );
-    receiver.on_written(B, Some(B), ChunkId(0), len().into(), other.value, now);
-    assert_eq!(
-        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Duplicate)
-    );
-}
-
-#[test]
-fn a_damaged_chunk_may_come_again() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    receiver
-        .on_arrival(A, &header(ChunkId(0), len(), false), now)
-        .unwrap();
-    receiver.on_not_written(ChunkId(0));
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Write(_))
-    ));
+    let mut taking = Taking::new(2);
+    taking.is_to_write(A, 0, 1);
+    assert_eq!(taking.arrives(B, 0, 2), Ok(Arrival::Later));
+    taking.receiver.on_not_written(ChunkId(0)); // the copy from A was damaged
+    taking.is_to_write(B, 0, 2);
+    assert_eq!(taking.arrives(A, 0, 1), Ok(Arrival::Later));
+    taking.written(B, 0, ChainingValue([2; 32]));
+    assert_eq!(taking.arrives(A, 0, 1), Ok(Arrival::Duplicate));
 }
 
 #[test]
 fn a_copy_that_comes_while_the_first_is_written_is_written_too_and_counts_once() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    for path in [A, B] {
-        assert!(matches!(
-            receiver.on_arrival(path, &header(ChunkId(0), len(), false), now),
-            Ok(Arrival::Write(_))
-        ));
-    }
-    receiver.on_not_written(ChunkId(0)); // the copy from A was damaged
-    receiver.on_written(
-        B,
-        Some(B),
-        ChunkId(0),
-        len().into(),
-        ChainingValue([1; 32]),
-        now,
-    );
+    let mut taking = Taking::new(2);
+    taking.is_to_write(A, 0, 1);
+    taking.is_to_write(B, 0, 1);
+    taking.receiver.on_not_written(ChunkId(0)); // the copy from A was damaged
+    taking.written(B, 0, ChainingValue([1; 32]));
+    let stats = taking.receiver.stats();
     assert_eq!(
-        (
-            receiver.stats().delivered_bytes,
-            receiver.stats().repeated_bytes
-        ),
-        (u64::from(len()), 0)
+        (stats.delivered_bytes, stats.repeated_bytes),
+        (u64::from(LEN), 0)
     );
 }
 
 #[test]
 fn what_is_owed_on_a_lost_path_waits_for_any_other_without_a_deadline() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
-    receiver
-        .on_arrival(A, &header(ChunkId(3), len(), false), now)
-        .unwrap();
-    receiver.on_written(
-        A,
-        Some(A),
-        ChunkId(3),
-        len().into(),
-        ChainingValue([1; 32]),
-        now,
-    );
-    receiver.on_path_lost(A);
-    assert_eq!(receiver.ack_deadline(), None);
-    assert_eq!(
-        receiver.poll_ack(B, now + ACK_DELAY),
-        Some(vec![ChunkId(3).into()])
-    );
+    let mut taking = Taking::new(9);
+    taking.writes(3);
+    taking.receiver.on_path_lost(A);
+    assert_eq!(taking.receiver.ack_deadline(), None);
+    let acknowledged = taking.receiver.poll_ack(B, taking.now + ACK_DELAY);
+    assert_eq!(acknowledged, Some(vec![ChunkId(3).into()]));
 }
 
 #[test]
@@ -276,157 +146,75 @@ fn what_was_durable_before_may_overlap_or_make_no_sense() {
     ];
     let receiver = Receiver::new(Shape::File(grid(4)), &have, None);
     assert_eq!(receiver.tree.subtrees().collect::<Vec<_>>(), [have[0]]);
-    assert_eq!(receiver.stats().resumed_bytes, 2 * u64::from(len()));
+    assert_eq!(receiver.stats().resumed_bytes, 2 * u64::from(LEN));
 }
 
 #[test]
 fn a_chunk_that_is_being_written_cannot_be_kept() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    receiver.compare_first(2);
+    let mut taking = Taking::new(2);
+    taking.receiver.compare_first(2);
     for _ in 0..2 {
-        let chunk = receiver.next_to_compare().unwrap();
-        receiver.basis.on_read(chunk, Some(ChainingValue([1; 32])));
+        let chunk = taking.receiver.next_to_compare().unwrap();
+        let value = Some(ChainingValue([1; 32]));
+        taking.receiver.basis.on_read(chunk, value);
     }
-    assert_eq!(
-        receiver.basis.poll_values().map(|values| values.len()),
-        Some(2)
-    );
-    assert!(matches!(
-        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
-        Ok(Arrival::Write(_))
-    ));
-    assert!(
-        !receiver.on_kept(ChunkId(0), now),
-        "its bytes are being overwritten"
-    );
-    assert!(receiver.on_kept(ChunkId(1), now));
+    let values = taking.receiver.basis.poll_values();
+    assert_eq!(values.map(|values| values.len()), Some(2));
+    taking.is_to_write(A, 0, 1);
+    let mut keeps = |chunk| taking.receiver.on_kept(ChunkId(chunk), taking.now);
+    assert!(!keeps(0), "its bytes are being overwritten");
+    assert!(keeps(1));
 }
 
 #[test]
 fn acknowledgements_wait_for_company_but_not_long() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
-    for chunk in 0..3 {
-        receiver
-            .on_arrival(A, &header(ChunkId(chunk), len(), false), now)
-            .unwrap();
-        receiver.on_written(
-            A,
-            Some(A),
-            ChunkId(chunk),
-            len().into(),
-            ChainingValue([0; 32]),
-            now,
-        );
-    }
-    assert_eq!(receiver.poll_ack(A, now), None);
-    assert_eq!(receiver.ack_deadline(), Some(now + ACK_DELAY));
-    receiver
-        .on_arrival(A, &header(ChunkId(3), len(), false), now)
-        .unwrap();
-    receiver.on_written(
-        A,
-        Some(A),
-        ChunkId(3),
-        len().into(),
-        ChainingValue([0; 32]),
-        now,
-    );
-    assert_eq!(
-        receiver.poll_ack(A, now),
-        Some(vec![ChunkRange {
-            first: ChunkId(0),
-            count: 4
-        }])
-    );
+    let mut taking = Taking::new(9);
+    (0..3).for_each(|chunk| taking.writes(chunk));
+    assert_eq!(taking.receiver.poll_ack(A, taking.now), None);
+    assert_eq!(taking.receiver.ack_deadline(), Some(taking.now + ACK_DELAY));
+    taking.writes(3);
+    let acknowledged = taking.receiver.poll_ack(A, taking.now);
+    assert_eq!(acknowledged, Some(vec![ChunkRange::new(ChunkId(0), 4)]));
 }
 
 #[test]
 fn only_what_was_written_before_the_sync_is_durable_after_it() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
-    let second = Duration::from_secs(1);
-    let write = |receiver: &mut Receiver, chunk| {
-        receiver
-            .on_arrival(A, &header(ChunkId(chunk), len(), false), now)
-            .unwrap();
-        receiver.on_written(
-            A,
-            Some(A),
-            ChunkId(chunk),
-            len().into(),
-            ChainingValue([0; 32]),
-            now,
-        );
-    };
-    write(&mut receiver, 0);
-    assert_eq!(receiver.poll_sync(1 << 30, second, now), None);
-    let batch = receiver.poll_sync(1 << 30, second, now + second).unwrap();
-    assert_eq!(
-        batch
-            .iter()
-            .map(|subtree| subtree.first)
-            .collect::<Vec<_>>(),
-        [ChunkId(0)]
-    );
-    write(&mut receiver, 1);
-    assert_eq!(receiver.poll_sync(1, second, now), None); // one sync at a time
-    receiver.syncing = false;
-    assert_eq!(
-        receiver.poll_sync(1, second, now).unwrap()[0].first,
-        ChunkId(1)
-    );
+    let mut taking = Taking::new(9);
+    taking.writes(0);
+    assert_eq!(taking.syncs(1 << 30, Duration::ZERO), None);
+    assert_eq!(taking.syncs(1 << 30, SECOND), Some(vec![0]));
+    taking.writes(1);
+    assert_eq!(taking.syncs(1, Duration::ZERO), None, "one sync at a time");
+    taking.receiver.syncing = false;
+    assert_eq!(taking.syncs(1, Duration::ZERO).unwrap()[0], 1);
 }
 
 #[test]
 fn it_is_finished_when_all_is_written_and_the_senders_digest_is_known() {
-    let grid = grid(2);
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid), &[], None), origin());
-    let bytes = vec![5; len() as usize];
-    for chunk in [ChunkId(1), ChunkId(0)] {
-        receiver
-            .on_arrival(A, &header(chunk, len(), false), now)
-            .unwrap();
-        receiver.on_written(
-            A,
-            Some(A),
-            chunk,
-            len().into(),
-            chunk_value(grid, chunk, &bytes).unwrap(),
-            now,
-        );
+    let mut taking = Taking::new(2);
+    let bytes = vec![5; LEN as usize];
+    for chunk in [1, 0] {
+        taking.is_to_write(A, chunk, 1);
+        let value = chunk_value(grid(2), ChunkId(chunk), &bytes).unwrap();
+        taking.written(A, chunk, value);
     }
-    assert_eq!(receiver.poll_finished(), None);
-    let whole = Digest(*blake3::hash(&vec![5; 2 * len() as usize]).as_bytes());
-    receiver.on_complete(whole);
-    assert_eq!(receiver.poll_finished(), Some((whole, whole)));
-    assert_eq!(receiver.poll_finished(), None);
+    assert_eq!(taking.receiver.poll_finished(), None);
+    let whole = Digest(*blake3::hash(&bytes.repeat(2)).as_bytes());
+    taking.receiver.on_complete(whole);
+    assert_eq!(taking.receiver.poll_finished(), Some((whole, whole)));
+    assert_eq!(taking.receiver.poll_finished(), None);
 }
 
 #[test]
 fn it_is_not_finished_before_the_sync_that_is_under_way_is() {
-    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-    for chunk in [0, 1] {
-        receiver
-            .on_arrival(A, &header(ChunkId(chunk), len(), false), now)
-            .unwrap();
-        receiver.on_written(
-            A,
-            Some(A),
-            ChunkId(chunk),
-            len().into(),
-            ChainingValue([0; 32]),
-            now,
-        );
-        if chunk == 0 {
-            assert!(receiver.poll_sync(1, Duration::from_secs(1), now).is_some());
-        }
-    }
-    receiver.on_complete(Digest([0; 32]));
-    assert_eq!(receiver.poll_finished(), None, "the sync may fail");
-    receiver.syncing = false;
-    assert!(receiver.poll_finished().is_some());
-    assert_eq!(
-        receiver.poll_sync(1, Duration::from_secs(1), now),
-        None,
-        "the commit makes the rest durable"
-    );
+    let mut taking = Taking::new(2);
+    taking.writes(0);
+    assert!(taking.syncs(1, Duration::ZERO).is_some());
+    taking.writes(1);
+    taking.receiver.on_complete(Digest([0; 32]));
+    assert_eq!(taking.receiver.poll_finished(), None, "the sync may fail");
+    taking.receiver.syncing = false;
+    assert!(taking.receiver.poll_finished().is_some());
+    let after = taking.syncs(1, Duration::ZERO);
+    assert_eq!(after, None, "the commit makes the rest durable");
 }

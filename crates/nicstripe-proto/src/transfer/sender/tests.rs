@@ -10,15 +10,18 @@ fn origin() -> Instant {
 }
 
 fn sender(chunks: u64) -> Sender {
-    Sender::new(
-        Shape::File(Grid::new(
-            chunks * ChunkSize::DEFAULT.bytes(),
-            ChunkSize::DEFAULT,
-        )),
-        &[],
-        None,
-    )
+    let grid = Grid::new(chunks * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
+    Sender::new(Shape::File(grid), &[], None)
 }
+
+/// Returns the sender of a source that is given bit by bit.
+fn pipe() -> Sender {
+    Sender::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None)
+}
+
+const FULL: u32 = ChunkSize::DEFAULT.bytes() as u32;
+const VALUE: ChainingValue = ChainingValue([1; 32]);
+const GIGABIT: Option<BitRate> = Some(BitRate(1_000_000_000));
 
 #[test]
 fn a_chunk_that_is_not_sent_leaves_the_books_once() {
@@ -35,79 +38,48 @@ fn a_chunk_that_is_not_sent_leaves_the_books_once() {
 #[test]
 fn an_idle_path_takes_over_what_the_other_has_not_begun_to_read() {
     let (mut sender, now) = (sender(8), origin());
-    let gigabit = Some(BitRate::from_gbit(1));
-    assert_eq!(sender.next_chunk(A, gigabit, 1, now), Some(ChunkId(0)));
-    assert_eq!(
-        sender.next_hedge(B, |_| (gigabit, false), now),
-        Some(ChunkId(7))
-    );
+    assert_eq!(sender.next_chunk(A, GIGABIT, 1, now), Some(ChunkId(0)));
+    let hedge = sender.next_hedge(B, |_| (GIGABIT, false), now);
+    assert_eq!(hedge, Some(ChunkId(7)));
     assert!(!sender.on_send(A, ChunkId(7)) && sender.on_send(B, ChunkId(7)));
-    let mine: Vec<ChunkId> = std::iter::from_fn(|| sender.next_chunk(A, gigabit, 1, now)).collect();
+    let mine: Vec<ChunkId> = std::iter::from_fn(|| sender.next_chunk(A, GIGABIT, 1, now)).collect();
     assert_eq!(mine.last(), Some(&ChunkId(6)));
 }
 
 #[test]
 fn what_was_given_is_released_when_it_is_acknowledged_also_after_its_path_was_lost() {
-    let (mut sender, now) = (
-        Sender::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None),
-        origin(),
-    );
-    let value = ChainingValue([1; 32]);
-    let full = ChunkSize::DEFAULT.bytes() as u32;
-    assert_eq!(
-        [sender.give(full, value, false), sender.give(7, value, true)],
-        [Some(ChunkId(0)), Some(ChunkId(1))]
-    );
-    assert_eq!(sender.give(7, value, false), None, "it had ended");
+    let (mut sender, now) = (pipe(), origin());
+    assert_eq!(sender.give(FULL, VALUE, false), Some(ChunkId(0)));
+    assert_eq!(sender.give(7, VALUE, true), Some(ChunkId(1)));
+    assert_eq!(sender.give(7, VALUE, false), None, "it had ended");
     for chunk in [ChunkId(0), ChunkId(1)] {
         assert_eq!(sender.next_chunk(A, None, 2, now), Some(chunk));
         assert!(sender.on_send(A, chunk));
     }
-    assert_eq!(
-        sender.on_acknowledged(A, ChunkId(1).into()).released,
-        [ChunkId(1)]
-    );
+    let released = sender.on_acknowledged(A, ChunkId(1).into()).released;
+    assert_eq!(released, [ChunkId(1)]);
     sender.on_path_lost(A);
-    assert_eq!(
-        sender.on_acknowledged(B, ChunkId(0).into()).released,
-        [ChunkId(0)]
-    );
-    assert_eq!(
-        sender.end(),
-        Some(End {
-            chunks: 2,
-            size: u64::from(full) + 7
-        })
-    );
+    let released = sender.on_acknowledged(B, ChunkId(0).into()).released;
+    assert_eq!(released, [ChunkId(0)]);
+    let (chunks, size) = (2, u64::from(FULL) + 7);
+    assert_eq!(sender.end(), Some(End { chunks, size }));
 }
 
 #[test]
 fn what_a_source_gives_slower_than_paths_take_it_is_sent_once_until_the_end() {
-    let (mut sender, now) = (
-        Sender::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None),
-        origin(),
-    );
-    let full = ChunkSize::DEFAULT.bytes() as u32;
+    let (mut sender, now) = (pipe(), origin());
     for chunk in 0..4 {
-        sender.give(full, ChainingValue([1; 32]), false);
-        assert_eq!(
-            sender.next_chunk(A, BitRate(1_000_000_000).into(), 2, now),
-            Some(ChunkId(chunk))
-        );
+        sender.give(FULL, VALUE, false);
+        let next = sender.next_chunk(A, GIGABIT, 2, now);
+        assert_eq!(next, Some(ChunkId(chunk)));
     }
     // 8.4 ms on a gigabit path, which is less than the acknowledgement delay of 10 ms.
-    let gigabit = |_| (Some(BitRate(1_000_000_000)), false);
+    let gigabit = |_| (GIGABIT, false);
     assert_eq!(sender.next_hedge(B, gigabit, now), None);
     // A chunk on a slow path delays the chunks queued after it for a long time.
-    let slow = |path| {
-        (
-            Some(if path == A {
-                BitRate(10_000_000)
-            } else {
-                BitRate(1_000_000_000)
-            }),
-            false,
-        )
+    let slow = |path| match path {
+        A => (Some(BitRate(10_000_000)), false),
+        _ => (GIGABIT, false),
     };
     assert_eq!(sender.next_hedge(B, slow, now), Some(ChunkId(3)));
     sender.close();
@@ -185,12 +157,10 @@ fn a_chunk_that_differs_is_queued_and_one_that_does_not_counts_as_unsent() {
     sender.compare_first(2);
     assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(2)));
     assert!(
-        sender
-            .comparison
-            .on_value(ChunkId(0), ChainingValue([1; 32]))
-            && sender
-                .comparison
-                .on_value(ChunkId(1), ChainingValue([1; 32]))
+        [0, 1]
+            .map(ChunkId)
+            .into_iter()
+            .all(|chunk| sender.comparison.on_value(chunk, VALUE))
     );
     for (chunk, byte) in [(ChunkId(0), 1), (ChunkId(1), 2)] {
         assert_eq!(sender.next_to_hash(), Some(chunk));

@@ -3,28 +3,11 @@
 //!
 //! `NICSTRIPE_SEED` sets the seed, to repeat a run.
 
+use nicstripe_sim::Rng;
+
 use super::*;
 
 const LEAST_BATCH: usize = 2048;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-}
 
 /// Simulated program at one end of a connection, with the bytes that it has written and read.
 #[derive(Debug, Default, Clone)]
@@ -57,7 +40,7 @@ fn byte(conn: ConnId, end: usize, at: u64) -> u8 {
 struct World {
     mux: Mux,
     lives: Vec<Life>,
-    random: Random,
+    random: Rng,
 }
 
 impl World {
@@ -182,7 +165,7 @@ impl World {
                 self.lives.push(life);
             }
             1 | 2 => {
-                let batch = if self.random.one_in(2) {
+                let batch = if self.random.below(2) == 0 {
                     LEAST_BATCH
                 } else {
                     crate::wire::frame::MAX_PAYLOAD
@@ -200,7 +183,7 @@ impl World {
                     self.random.below(2) as usize,
                 );
                 if !self.lives[at].is_open {
-                    if self.random.one_in(50) && !self.lives[at].is_over {
+                    if self.random.below(50) == 0 && !self.lives[at].is_over {
                         self.close(at, 0);
                     }
                     return;
@@ -211,8 +194,8 @@ impl World {
                         self.write(at, end, most);
                     }
                     7 | 8 => self.read(at, end),
-                    _ if self.random.one_in(8) => self.finish(at, end),
-                    _ if self.random.one_in(40) => self.close(at, end),
+                    _ if self.random.below(8) == 0 => self.finish(at, end),
+                    _ if self.random.below(40) == 0 => self.close(at, end),
                     _ => {}
                 }
             }
@@ -285,7 +268,7 @@ fn live(seed: u64) {
     let mut world = World {
         mux: Mux::new(),
         lives: Vec::new(),
-        random: Random(seed),
+        random: Rng::new(seed),
     };
     for step in 0..3000 {
         world.step();

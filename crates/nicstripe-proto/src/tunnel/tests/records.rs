@@ -57,49 +57,37 @@ fn every_record_has_its_bytes() {
 
 #[test]
 fn records_that_cannot_be_are_refused() {
-    let error = |bytes: &[u8]| RecordReader::new(bytes).next().unwrap().unwrap_err();
-    let header = |kind: u8, code: u8, reserved: u8, len: u32| {
-        [
-            &[kind, code, reserved, 0, 1, 0, 0, 0][..],
-            &len.to_le_bytes(),
-        ]
-        .concat()
+    let with = |kind: u8, code: u8, reserved: u8, len: u32, body: &[u8]| {
+        let header = [kind, code, reserved, 0, 1, 0, 0, 0];
+        [&header[..], &len.to_le_bytes(), body].concat()
     };
-    assert_eq!(error(&header(0, 0, 0, 0)), RecordError::Kind(0));
-    assert_eq!(error(&header(9, 0, 0, 0)), RecordError::Kind(9));
-    assert_eq!(error(&header(5, 0, 1, 0)), RecordError::Reserved);
-    assert_eq!(error(&header(5, 1, 0, 0)), RecordError::Reserved);
-    assert_eq!(error(&header(3, 0, 0, 0)), RecordError::Code(0));
-    assert_eq!(error(&header(3, 5, 0, 0)), RecordError::Code(5));
-    assert_eq!(
-        error(&header(4, 0, 0, 0)),
-        RecordError::Body { kind: 4, len: 0 }
-    );
-    assert_eq!(error(&header(4, 0, 0, u32::MAX)), RecordError::Short);
-    assert_eq!(
-        error(&[header(5, 0, 0, 1), vec![0]].concat()),
-        RecordError::Body { kind: 5, len: 1 }
-    );
-    assert_eq!(
-        error(&[header(7, 0, 0, 4), vec![0; 4]].concat()),
-        RecordError::NoWindow
-    );
-    assert_eq!(
-        error(&[header(1, 0, 0, 4), vec![1; 4]].concat()),
-        RecordError::Text {
-            len: 0,
-            most: MAX_TARGET
-        }
-    );
-    assert_eq!(
-        error(&[header(1, 0, 0, 275), vec![1; 275]].concat()),
-        RecordError::Text {
-            len: 271,
-            most: MAX_TARGET
-        }
-    );
-    assert_eq!(
-        error(&[header(1, 0, 0, 5), vec![0xff; 5]].concat()),
-        RecordError::NotText
-    );
+    let empty = |kind, code, reserved| with(kind, code, reserved, 0, b"");
+    let most = MAX_TARGET;
+    for (bytes, expected) in [
+        (empty(0, 0, 0), RecordError::Kind(0)),
+        (empty(9, 0, 0), RecordError::Kind(9)),
+        (empty(5, 0, 1), RecordError::Reserved),
+        (empty(5, 1, 0), RecordError::Reserved),
+        (empty(3, 0, 0), RecordError::Code(0)),
+        (empty(3, 5, 0), RecordError::Code(5)),
+        (empty(4, 0, 0), RecordError::Body { kind: 4, len: 0 }),
+        (with(4, 0, 0, u32::MAX, b""), RecordError::Short),
+        (
+            with(5, 0, 0, 1, &[0]),
+            RecordError::Body { kind: 5, len: 1 },
+        ),
+        (with(7, 0, 0, 4, &[0; 4]), RecordError::NoWindow),
+        (
+            with(1, 0, 0, 4, &[1; 4]),
+            RecordError::Text { len: 0, most },
+        ),
+        (
+            with(1, 0, 0, 275, &[1; 275]),
+            RecordError::Text { len: 271, most },
+        ),
+        (with(1, 0, 0, 5, &[0xff; 5]), RecordError::NotText),
+    ] {
+        let read = RecordReader::new(&bytes).next();
+        assert_eq!(read, Some(Err(expected)), "{bytes:?}");
+    }
 }
