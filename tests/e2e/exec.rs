@@ -519,7 +519,7 @@ fn a_permitted_command_is_not_taken_from_the_directory_that_its_peer_may_write_t
 /// out of it.
 #[test]
 fn all_that_a_command_has_started_ends_with_its_session_and_may_clean_up() {
-    // The shell reports the killed child, and the traps print: nobody reads that any more.
+    // The shell reports the killed child, and the traps print: no one reads that any more.
     let script = r#"
         setsid sh -c 'echo $$ > left; exec sleep 1000' &
         setsid sh -c 'trap "" TERM; echo $$ > stubborn; while :; do sleep 1; done' &

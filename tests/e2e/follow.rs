@@ -105,7 +105,7 @@ fn a_file_is_sent_while_it_grows_and_has_its_name_once_its_writer_has_closed_it(
     assert!(fs::read(pair.server.path("rec")).unwrap() == written);
     let modified = |side: &Side| fs::metadata(side.path("rec")).unwrap().modified().unwrap();
     assert_eq!(modified(&pair.server), modified(&pair.client));
-    // A file that nobody writes is there already.
+    // A file that no one writes is there already.
     let again = pair.cp(&["--follow", "rec", TO]).expect(0);
     again.says(&["already present"]);
 }

@@ -1,4 +1,4 @@
-//! Tests of copies of one share of a tree, beside other processes that copy the others.
+//! Tests of copies of one share of a tree, next to other processes that copy the others.
 
 use std::{
     fs::{self, File},

@@ -93,7 +93,7 @@ impl Machines {
             .collect()
     }
 
-    /// Asserts that the other side has no process and no file beside those named.
+    /// Asserts that the other side has no process and no file next to those named.
     pub(crate) fn expect_nothing_left(&self, within: Duration) {
         let begun = Instant::now();
         while !self.left().is_empty() {
@@ -652,6 +652,6 @@ fn an_answer_is_bounded_and_its_words_are_escaped() {
     });
     let blocked = blocked.expect(10);
     assert!(!blocked.stderr.contains('\x1b'), "{blocked}");
-    // Names that are not plain stand beside no command.
+    // Names that are not plain stand next to no command.
     blocked.hint(&["open TCP port 9 in the firewall of me@nas"]);
 }

@@ -40,7 +40,7 @@ fn a_changed_key_is_said_and_replaced_by_the_command_in_the_hint() {
     pair.client.run(["trust", "remove", "nas"]).expect(0);
     pair.client.trust(&pair.server, "127.0.0.1", "no-bench");
     pair.cp(&["f", "127.0.0.1:"]).expect(0);
-    // The machine was installed anew.
+    // The machine was installed again.
     let anew = Side::here();
     anew.trust(&pair.client, "laptop", "");
     pair.daemon = Daemon::start(&anew, &LOOPBACK);

@@ -124,7 +124,7 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
         flows_again(&hosts.lab, way, &format!("{pairs:?}, {way:?}"), bound);
         let report = cp.finish().expect(0).document();
         way.check(&hosts, &content(SIZE), &report);
-        // Counts cables, of which one that was paired anew is one still.
+        // Counts cables, of which one that was paired again is one still.
         let cables = 2 * LinkSpec::mbit(RATE).goodput().unwrap().bits_per_second();
         let expected = number(&report, "theory_bps");
         assert!(expected <= cables, "{expected} of {cables}: {report:#}");

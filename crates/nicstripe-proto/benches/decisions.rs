@@ -1,7 +1,7 @@
 //! Processor time of single functions: `cargo bench -p nicstripe-proto`.
 //!
 //! Hashing repeats one chunk, which is in a CPU cache like one that has just arrived. Chunks have
-//! 256 KiB, of which 10 Gbit/s are 4768 a second: one of 210 µs. At 1 % of a core, a step of each chunk
+//! 256 KiB; 10 Gbit/s are 4768 a second: one of 210 µs. At 1 % of a core, a step of each chunk
 //! may take 2.1 µs.
 #![forbid(unsafe_code)]
 // Clippy forbids reading the clock in this crate, but a bench must read it.

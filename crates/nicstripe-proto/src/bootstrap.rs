@@ -2,7 +2,7 @@
 //! other, before the data takes the cables.
 //!
 //! Each side sends one message with its one-time key. ssh authenticates both and hides them, so
-//! each side then trusts exactly the key that it was told. Neither message grants more than the ssh
+//! each side then trusts exactly the key that it received. Neither message grants more than the ssh
 //! login already does.
 
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ pub struct Request {
     /// One-time Ed25519 public key of the client, the only one that may connect.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub key: [u8; 32],
-    /// User and machine of the client, such as `me@laptop`. The same for each of its runs, so that
+    /// User and machine of the client, such as `me@laptop`. Equal for each of its runs, so that
     /// an interrupted copy resumes although the keys are new.
     #[n(3)]
     pub origin: String,

@@ -8,8 +8,8 @@
 //! | event | change |
 //! | --- | --- |
 //! | a receiver is gone | those that it feeds get a new feed: its own |
-//! | it gave wrong bytes | the same, and it feeds nobody any more |
-//! | it is slow | the same, and it goes on as a branch of its own |
+//! | it gave wrong bytes | the same, and it feeds no one any more |
+//! | it is slow | the same, and it continues as a separate branch |
 //! | a receiver cannot reach its feed | it gets the feed of its feed |
 
 use std::{
@@ -47,7 +47,7 @@ pub enum Fault {
     Wrong,
     /// The receiver did not get them from its feed.
     Unreached,
-    /// The receiver cannot have the item, whoever feeds it.
+    /// The receiver cannot have the item from any feeder.
     Refused,
 }
 
@@ -89,7 +89,7 @@ pub enum Need {
     Never,
 }
 
-/// Plan of which receiver gets which item from whom.
+/// Plan of the items that each receiver gets, and from whom.
 #[derive(Debug)]
 pub struct Chain {
     /// Sizes of the items in bytes.
@@ -110,7 +110,7 @@ struct Receiver {
     in_flight: usize,
     /// Rate in bytes a second at which it could get items, by its cables; `None` if unknown.
     expected: Option<u64>,
-    /// False if it must feed nobody.
+    /// False if it must feed no one.
     may_feed: bool,
     /// True once it was found to be slow.
     is_slow: bool,
@@ -249,7 +249,7 @@ impl Chain {
             return;
         };
         let tries = tries + 1;
-        // A feed of its own is exchanged below; another one, and the source, can only be tried again.
+        // The feed of a branch is exchanged below; another one, and the source, can only be tried again.
         let is_own = order.feed == self.receivers[receiver].feed && order.feed != Feed::Source;
         let next = match fault {
             Fault::Refused => Item::Left,
@@ -422,7 +422,7 @@ fn settled_of(items: &[Item]) -> usize {
     items.iter().take_while(settled).count()
 }
 
-/// Maximum number of items that a receiver gets at a time from another. It has so many under way only if it
+/// Maximum number of items that a receiver gets at a time from another. It has this number under way only if it
 /// is behind: usually it waits for the next one of its feed. They end together, and each receiver after it
 /// gets them as one: with 8, a hundred runs of 64 receivers take up to 1.24 times the bound, with 4 up to
 /// 1.12, and with 2 the cables stand still between them.
@@ -435,7 +435,7 @@ const FROM_SOURCE: usize = 5;
 /// Number of items that a slow receiver gets at a time: its feed gives a file its name between two.
 const OF_SLOW: usize = 2;
 
-/// Returns the size in bytes of the next item, of which `before` come before it, for items of at most
+/// Returns the size in bytes of the next item, with `before` items before it, for items of at most
 /// `most` bytes. Items that begin together and share the cables end together, and then so does all that
 /// follows from receiver to receiver. So the first ones are of different sizes.
 pub fn item_size(most: u64, before: usize) -> u64 {

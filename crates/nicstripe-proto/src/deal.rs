@@ -3,7 +3,7 @@
 //!
 //! Links pull **runs** of chunks, each one request. A run takes a link half a second at its rate, so
 //! that requests are rare and little is lost with a link. At the end an idle link fetches chunks of
-//! others once more ([`Striper::hedge`]): the newest, which their link would fetch last.
+//! others again ([`Striper::hedge`]): the newest, which their link would fetch last.
 
 use std::time::{Duration, Instant};
 

@@ -79,7 +79,7 @@ pub fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|folder| is_program(folder.join(program)))
 }
 
-/// Tests that run once more, in another way.
+/// Tests that run again, in another way.
 pub struct Again {
     pub tests: &'static [Test],
     /// Names of the tests that cannot.

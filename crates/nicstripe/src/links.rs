@@ -1,8 +1,8 @@
 //! Links: finding, choosing, connecting and losing them, at both ends.
 //!
 //! `request` holds the links that a user names, `local` the interfaces of this machine. `contact`
-//! makes the first connection of a session, which `establish` starts, and `trying` tells of its
-//! wait. The protocol plans all others: `watch` tells it of changes here, and `steps` carries out what
+//! makes the first connection of a session, which `establish` starts, and `trying` reports its
+//! wait. The protocol plans all others: `watch` reports changes here, and `steps` carries out what
 //! it asks for, with the proofs of `address_proof`. `connect` makes one connection, `route_keeper`
 //! installs the host routes that it needs. `discovery` finds peers on the cables, `lookup` by name, `survey` describes the links. At a daemon,
 //! `listeners` holds the listening sockets and `peer_routes` the host routes of a session, each on

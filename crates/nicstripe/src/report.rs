@@ -27,7 +27,7 @@ pub struct Report {
     /// BLAKE3 hash of the file, equal at both ends; `None` for a tree.
     pub digest: Option<Digest>,
     /// Entity tag of the written file under its name, at the daemon or here; `None` for a tree, a pipe
-    /// or a device, and from a daemon that tells none.
+    /// or a device, and from a daemon that sends none.
     pub etag: Option<ETag>,
     /// Number of entries of a tree by result; `None` for a single file.
     pub tree: Option<TreeReport>,

@@ -365,7 +365,7 @@ async fn files_that_several_processes_wrote_become_one() {
                 .unwrap_err()
                 .is_not_found()
         );
-        // What was begun twice and given up holds nothing.
+        // A file that was begun twice and given up holds nothing.
         ok(client.concat(&names, &name("x"), options)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of hashes that the daemon keeps beside files, and of those that it computes.
+//! Tests of hashes that the daemon keeps next to files, and of those that it computes.
 
 use std::{
     fs::{self, File},

@@ -68,7 +68,7 @@ async fn a_file_is_fetched_whole_or_in_slices_with_its_time_and_mode() {
     let fetched = two.fetcher.path("dir/fetched");
     assert!(std::fs::read(&fetched).unwrap() == bytes);
     assert_eq!((stat.size, stat.modified), (SIZE as u64, modified));
-    // What is there is not replaced unasked.
+    // An existing file is not replaced unasked.
     let error = two.fetch(&request).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Exists), "{error}");
 
@@ -209,7 +209,7 @@ async fn who_may_not_write_or_read_has_no_part_in_it() {
     let client = reading.client(1).await;
     let error = within(client.fetch_key()).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotPermitted), "{error}");
-    // A key with a line of its own keeps the rights of that.
+    // A key with its own line keeps the rights of that.
     let own = reading.client.public_key();
     assert!(within(client.admit(&own, &[name("file")])).await.is_err());
 }

@@ -29,7 +29,7 @@ async fn serve(port: u16) -> (Introduction, impl AsyncFnOnce(), MemoryStorage) {
         shutdown.cancel();
         within(running).await.unwrap().unwrap();
     };
-    // Its interfaces are those of this machine, of which only one is listened on.
+    // Its interfaces are those of this machine, and only one is listened on.
     let port = met.port();
     (met.forwarded(port), end, storage)
 }

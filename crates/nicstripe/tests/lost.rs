@@ -1,4 +1,4 @@
-//! Tests of calls whose daemon is lost: they wait for it, and are repeated where that is safe.
+//! Tests of calls whose daemon is lost: they wait for it, and are repeated if that is safe.
 
 use std::time::{Duration, Instant};
 
@@ -194,7 +194,7 @@ async fn readers_that_are_not_read_on_keep_no_transfer_of_the_client_from_runnin
         readers.push(object);
     }
     ok(client.write(&name("written"), "bytes", PLAIN)).await;
-    // And go on where they are.
+    // And continue where they are.
     let mut rest = Vec::new();
     within(readers[0].read_to_end(&mut rest)).await.unwrap();
     assert!(rest == content(4 << 20)[10..]);

@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// What became of a run.
+/// Outcome of a run.
 struct Run {
     /// Time after which each receiver had everything.
     ended: Vec<Option<Duration>>,
@@ -267,7 +267,7 @@ fn an_item_that_a_receiver_refuses_is_left_to_it_alone() {
     let now = now();
     let first = chain.next_order().unwrap();
     chain.on_failed(first, Fault::Refused);
-    // What the first one will never have comes from the source.
+    // Items that the first one will never have come from the source.
     let mut orders: Vec<_> = std::iter::from_fn(|| chain.next_order()).collect();
     orders.sort_by_key(|order| order.receiver);
     let expected = [(0, 1), (1, 0)].map(|(receiver, item)| Order {

@@ -1,4 +1,4 @@
-//! Attributes of an object, which the daemon keeps beside its content and does not interpret.
+//! Attributes of an object, which the daemon keeps next to its content and does not interpret.
 
 use std::collections::{BTreeMap, btree_map};
 
@@ -130,7 +130,7 @@ mod tests {
             Err(AttributesError::Long)
         );
         assert_eq!(attributes.set("a", "x".repeat(room)), Ok(None));
-        // The same length again.
+        // An equal length again.
         assert!(attributes.set("a", "y".repeat(room)).is_ok());
         assert_eq!(attributes.get("a").map(str::len), Some(room));
         let written = minicbor::to_vec(&attributes).unwrap();

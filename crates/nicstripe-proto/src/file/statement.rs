@@ -1,4 +1,4 @@
-//! What the receiver of a file states by its signature.
+//! Statement about a file that its receiver signs.
 
 use minicbor::Encode;
 

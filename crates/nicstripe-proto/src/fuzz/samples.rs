@@ -24,7 +24,7 @@ pub(crate) fn pinned() -> impl Iterator<Item = (&'static str, &'static str)> {
     pairs.into_iter()
 }
 
-/// Returns the bytes of hexadecimal digits. A byte with `*32` behind it is repeated so many times.
+/// Returns the bytes of hexadecimal digits. A byte with `*32` behind it is repeated 32 times.
 pub(crate) fn bytes_of(hex: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in hex.split_whitespace() {

@@ -169,7 +169,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns one of the samples, of which numbers, flags and lengths of lists may be changed.
+    /// Returns one of the samples, perhaps with other numbers, flags and lengths of lists.
     fn like(&mut self, is_wanted: fn(&Message) -> bool) -> Message {
         let all: Vec<_> = samples().iter().filter(|(_, one)| is_wanted(one)).collect();
         let (bytes, sample) = all[self.below(all.len() as u64) as usize];

@@ -93,7 +93,7 @@ pub struct Done {
     pub name: String,
 }
 
-/// What the joiner wants to send, and its part of the [bootstrap](crate::bootstrap).
+/// Offer of the joiner, and its part of the [bootstrap](crate::bootstrap).
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Offer {

@@ -166,7 +166,7 @@ pub(super) fn diverted(
 ) -> Option<Candidate> {
     let mut ours = local.iter();
     let ours = ours.find(|own| own.candidate && own.index == meant.local.index)?;
-    // One that was idle when the peer told of it is not any more.
+    // One that was idle when the peer reported it is not any more.
     let mut theirs = remote.iter();
     let is_usable = |own: &PeerInterface| own.candidate || own.idle.is_some();
     let theirs = theirs.find(|own| is_usable(own) && own.index == arrived)?;

@@ -287,7 +287,7 @@ impl Pairing {
             .zip(arrived)
             .and_then(|(meant, own)| diverted(meant, own.index, &self.local, &self.remote));
         // A candidate that exists already keeps its state. Otherwise a peer that answers now here,
-        // now there would be connected for ever.
+        // now there would be connected forever.
         let Some(actual) = actual.filter(|actual| self.candidate(actual.id()).is_none()) else {
             return;
         };

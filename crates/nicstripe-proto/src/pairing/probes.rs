@@ -33,7 +33,7 @@ impl Probes {
         }
     }
 
-    /// Begins the rounds anew after a change of an interface, or after the loss of a link.
+    /// Begins the rounds again after a change of an interface, or after the loss of a link.
     pub(crate) fn restart(&mut self) {
         self.rounds = 0;
     }

@@ -36,7 +36,7 @@ pub enum Failure {
     NoPathLeft,
 }
 
-/// What stands against a connection.
+/// Obstacle to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Obstacle {
     /// No answer, and no error.

@@ -77,7 +77,7 @@ pub(crate) const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 pub enum PathState {
     /// Client only: the host route that the path may need is being installed.
     Routing,
-    /// Client only: the peer, which needs a host route, was told of the connection and has not
+    /// Client only: the peer, which needs a host route, knows of the connection and has not
     /// answered yet.
     Announced,
     /// Connection attempt in progress.
@@ -123,7 +123,7 @@ impl PathState {
     }
 }
 
-/// What a person is told of a path.
+/// State of a path, for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathStatus {
     /// Connecting for the first time.
@@ -189,7 +189,7 @@ pub enum PathLoss {
     Damaged,
 }
 
-/// What is known of a new connection.
+/// Facts about a new connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// Name of the peer's interface at which the connection arrived; `None` if unknown.
@@ -207,7 +207,7 @@ pub struct Path {
     state: PathState,
     /// Reason of the latest loss or failure; `None` while connected and before the first failure.
     cause: Option<Cause>,
-    /// Status of which the driver was told.
+    /// Last status that the driver received.
     pub(crate) told: PathStatus,
     /// True if the path has been connected since it was planned.
     was_open: bool,
@@ -385,7 +385,7 @@ impl Path {
         self.path_mtu
     }
 
-    /// Returns what a person is told of the path.
+    /// Returns the state of the path, for users.
     pub fn status(&self) -> PathStatus {
         match (self.state, &self.cause) {
             (PathState::Open, _) => PathStatus::Up,
@@ -411,7 +411,7 @@ impl Path {
         if !self.to(next) {
             return false;
         }
-        // What was told of a link that was up before stays until it is up again.
+        // The last report about a link that was up stays until it is up again.
         if matches!(self.status(), PathStatus::LeftOut(_)) {
             self.cause = None;
         }
@@ -422,7 +422,7 @@ impl Path {
         true
     }
 
-    /// Records that the peer was told of the connection. Previous state: `Routing`.
+    /// Records that the peer knows of the connection. Previous state: `Routing`.
     pub(crate) fn on_announced(&mut self) -> bool {
         self.to(PathState::Announced)
     }

@@ -25,7 +25,7 @@ pub struct PathPlan {
     pub pair: Option<Candidate>,
     /// Reason why the path exists.
     pub origin: Origin,
-    /// What bounds the goodput of the path, as far as known.
+    /// Bound of the goodput of the path, if known.
     pub capacity: Capacities,
     /// Rate limit that the user set for this path.
     pub cap: Option<BitRate>,
@@ -87,7 +87,7 @@ impl PathPlan {
         plan
     }
 
-    /// Adds the peer's interface, the address pair and the capacity, as far as the lists of
+    /// Adds the peer's interface, the address pair and the capacity, if the lists of
     /// interfaces tell.
     pub fn complete(&mut self, pairing: &Pairing) {
         let remote = self.remote.ip();
@@ -141,7 +141,7 @@ pub struct Capacity {
     pub incoming: Option<BitRate>,
 }
 
-/// What bounds the goodput of a link.
+/// Bound of the goodput of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capacities {
     /// Rates before header overhead.

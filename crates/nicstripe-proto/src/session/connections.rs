@@ -27,7 +27,7 @@ impl Session {
 
     /// Adds a path whose connection begins at once.
     ///
-    /// Returns its ID, which is that of a retired path of the same link if there is one; `None` if
+    /// Returns its ID, which is that of a retired path of the same link if it has one; `None` if
     /// the session has used all IDs.
     pub fn add_path(&mut self, plan: PathPlan, now: Instant) -> Option<PathId> {
         let id = self.paths.id_for(&plan)?;
@@ -200,7 +200,7 @@ impl Session {
     }
 
     /// Ends a path that is no longer wanted, for this reason, unless a loss or a failure to connect
-    /// is already known, which tells more. This is no failure of the path.
+    /// is already known, with more detail. This is no failure of the path.
     pub fn retire_path(&mut self, id: PathId, cause: Cause, now: Instant) {
         self.retire(id, cause, false, now);
     }
@@ -307,7 +307,7 @@ impl Session {
         }
     }
 
-    /// Tells of the links that the user named and that have never connected: they are left out of a
+    /// Tells of the links that the user named and that have never connected: they are left of a
     /// transfer that ends now.
     pub fn leave_out_late_paths(&mut self) {
         let is_late = |path: &Path| {

@@ -58,7 +58,7 @@ pub enum Event {
     /// Client only: prepare to receive tokens for these connections (local address, the peer's
     /// interface index), and call [`crate::Session::expect_connections`].
     Announce(BTreeSet<(IpAddr, u32)>),
-    /// Client only: the session cannot go on without this path, which the user named and which did
+    /// Client only: the session cannot continue without this path, which the user named and which did
     /// not connect, or whose interface the user excluded.
     GivenUp(PathId),
     /// The status of a path has changed.

@@ -99,7 +99,7 @@ impl Links {
     }
 
     /// Returns the link that others replace: it is neither planned nor in use, and its interfaces
-    /// have no room for it beside the links that are. A link that has worked is replaced only by
+    /// have no room for it next to the links that are. A link that has worked is replaced only by
     /// links that are connected, and none during its first attempt: what takes its place may have
     /// failed before.
     pub(super) fn replaced(&self, paths: &Paths, plan: &[Candidate]) -> Option<CandidateId> {

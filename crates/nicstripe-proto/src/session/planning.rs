@@ -40,7 +40,7 @@ pub enum Routed {
     Failed,
 }
 
-/// What a client knows of its links, for a survey.
+/// Knowledge of a client about its links, for a survey.
 #[derive(Debug, Clone)]
 pub struct LinksView {
     /// Interfaces of both machines, and what was found out about their address pairs.
@@ -60,7 +60,7 @@ pub struct LinksView {
 pub struct PathView {
     /// Plan of the path.
     pub plan: PathPlan,
-    /// What a person is told of the path.
+    /// State of the path, for users.
     pub status: crate::path::PathStatus,
     /// True if the path has been connected since it was planned.
     pub was_open: bool,
@@ -412,7 +412,7 @@ impl Session {
     }
 
     /// Returns true if a connection has arrived at another interface of the peer than meant. One
-    /// whose name the peer has not told yet may be the intended one under a new name.
+    /// whose name the peer has not sent yet may be the intended one under a new name.
     pub(super) fn is_astray(&self, plan: &PathPlan, arrived: &str) -> bool {
         let Some(links) = &self.links else {
             return false;

@@ -92,7 +92,7 @@ pub enum ShareError {
     /// The text is not `K/N`.
     #[error("expected K/N, such as 1/8")]
     Syntax,
-    /// There cannot be so many shares.
+    /// This number of shares is impossible.
     #[error("{of} shares, expected 1 to {max}", max = Share::MOST)]
     Count {
         /// Number of shares.
@@ -308,7 +308,7 @@ impl Deal {
     }
 }
 
-/// Weight of a file beyond its size, in bytes: what a small one costs beside its content, between two
+/// Weight of a file beyond its size, in bytes: what a small one costs besides its content, between two
 /// machines with a gigabit cable.
 const WEIGHT_OF_FILE: u64 = 8 << 10;
 
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn the_bucket_of_a_path_is_pinned() {
-        // b3sum of "dir/file" begins with the digits of which these are the first 18 bits.
+        // b3sum of "dir/file" begins with digits whose first 18 bits are these.
         let hash = blake3::hash(b"dir/file");
         let first = u32::from_be_bytes(hash.as_bytes()[..4].try_into().unwrap());
         assert_eq!(Bucket::of(b"dir/file"), Bucket(first >> 14));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a client asks a tunnel for.
+/// Target that a client requests for a tunnel.
 ///
 /// No host has a slash, so the text of a service never begins like one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use nicstripe_proto::{
 
 const GBIT: u64 = 1_000_000_000;
 
-/// Session of a client, with the facts that a test tells it.
+/// Session of a client, with the facts that a test gives it.
 struct Client {
     session: Session,
     local: Vec<PeerInterface>,
@@ -23,7 +23,7 @@ struct Client {
 }
 
 impl Client {
-    /// Begins by a contact that is no link, at a card of which the planner knows nothing.
+    /// Begins by a contact that is no link, at a card that the planner does not know.
     fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>, streams: Option<u8>) -> Self {
         let first = PathPlan {
             origin: Origin::ContactOnly,
@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Carries out all steps, of which the host routes are held at once, and returns the others.
+    /// Carries out all steps; host routes are held at once, and returns the others.
     fn steps(&mut self) -> Vec<Event> {
         let mut steps = Vec::new();
         while let Some(event) = self.session.poll_event() {

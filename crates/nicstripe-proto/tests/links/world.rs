@@ -63,7 +63,7 @@ pub(crate) enum Start {
     Named,
 }
 
-/// Two machines with so many interfaces, and how the session between them begins.
+/// Two machines with these numbers of interfaces, and how the session between them begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begun {
     pub(crate) joined: Joined,
@@ -487,7 +487,7 @@ impl World {
         self.session.handle_interfaces(interfaces, &names, self.now);
     }
 
-    /// Applies a change of a machine's cards, and tells the session what the kernels notice.
+    /// Applies a change of a machine's cards, and reports to the session what the kernels notice.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut [Vec<Card>; 2])) {
         let before = self.cards.clone();
         change(&mut self.cards);
@@ -596,7 +596,7 @@ impl World {
         self.connections.iter().filter_map(carries)
     }
 
-    /// Returns the pairs of cards over which the client can reach the peer, as far as it knows: by the
+    /// Returns the pairs of cards over which the client can reach the peer, to its knowledge: by the
     /// candidates, or by the paths that the user named.
     pub(crate) fn ways(&self) -> BTreeSet<[usize; 2]> {
         let way = |interface: &str, remote: IpAddr| {

@@ -430,7 +430,7 @@ pub(crate) fn get_tree(transfer: TransferId, sources: Vec<TreeSource>) -> Messag
     })
 }
 
-/// Returns what a receiver tells the sender of a tree.
+/// Returns the messages of a receiver to the sender of a tree.
 pub(crate) fn verdict(transfer: TransferId) -> Message {
     let message = TreeMessage::Verdicts {
         first: EntryId(0),

@@ -21,7 +21,7 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Returns the command of cargo without what this run of cargo told the test about its package: the build
+/// Returns the command of cargo without what this run of cargo set for the test about its package: the build
 /// scripts of some crates run again when that changes, and their crates are replaced under the tests that
 /// another run has begun.
 pub fn cargo() -> Command {

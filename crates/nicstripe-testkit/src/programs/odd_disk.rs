@@ -109,7 +109,7 @@ impl Drop for OddDisk {
     }
 }
 
-/// Moves this thread into a mount namespace of its own, unless it is in one.
+/// Moves this thread into its own mount namespace, unless it is in one.
 fn leave_the_mounts_of_others() -> nix::Result<()> {
     thread_local!(static HAS_LEFT: Cell<bool> = const { Cell::new(false) });
     if !HAS_LEFT.get() {

@@ -110,7 +110,7 @@ impl Client {
     /// [`remove_many`](Self::remove_many).
     ///
     /// So an upload may be in parts: each is written by its own call, at the same time as the others, from
-    /// this process or another one, and is durable once that returns; [`list`](Self::list) tells which are
+    /// this process or another one, and is durable once that returns; [`list`](Self::list) shows which are
     /// there.
     ///
     /// `only_if` is the tag of the file that is replaced, which implies `replace`.
@@ -244,7 +244,7 @@ impl Client {
 
     /// Reads a file at the daemon, and returns its metadata with the BLAKE3 hash of what was read. No
     /// data crosses the links. If the daemon keeps the hash of the file since it received it, both must
-    /// be equal: so this detects what has damaged a file that nobody has changed.
+    /// be equal: so this detects what has damaged a file that no one has changed.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {

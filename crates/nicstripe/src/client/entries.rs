@@ -126,7 +126,7 @@ impl Entries {
         self
     }
 
-    /// Asks for the BLAKE3 hash of each file of which the daemon knows it: [`Stat::digest`] is `None`
+    /// Asks for the BLAKE3 hash of each file, if the daemon knows it: [`Stat::digest`] is `None`
     /// for all entries otherwise.
     pub fn with_digests(mut self) -> Self {
         self.digests = true;

@@ -129,7 +129,7 @@ impl Client {
         let _running = running;
         let read = async move {
             let mut batch = Vec::new();
-            // Fails if the stream of the status fails, which tells why. Dropping the rest fails a
+            // Fails if the stream of the status fails, with its reason. Dropping the rest fails a
             // stream that is longer than a status.
             let _ = told.take(STATUS as u64).read_to_end(&mut batch).await;
             Ok::<_, Error>(batch)

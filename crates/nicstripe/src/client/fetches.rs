@@ -212,7 +212,7 @@ impl Fetcher for AsClient {
 impl Feed for Client {
     fn open(&self, name: Name, range: GetRange) -> Box<dyn FeedFile> {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
-        // Others may write elsewhere in the file. The digest tells whether the range is right.
+        // Others may write elsewhere in the file. The digest shows if the range is right.
         let options = CopyOptions {
             allow_changing: true,
             ..CopyOptions::default()

@@ -13,7 +13,7 @@ use super::handle::Client;
 use crate::{report::error::Error, tunnel::Tunnel};
 
 /// Listener at the daemon, whose connections come as tunnels. Dropping it ends it, and removes its
-/// socket file; connections that it has returned go on.
+/// socket file; connections that it has returned continue.
 #[derive(Debug)]
 pub struct Listener {
     host: String,

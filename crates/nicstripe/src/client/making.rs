@@ -10,7 +10,7 @@ use tokio::sync::{self, OwnedMutexGuard, Semaphore, SemaphorePermit};
 #[derive(Debug)]
 pub(super) struct Making {
     places: Semaphore,
-    /// Names that files are made under. The daemon tells the work of one session by the name and the length
+    /// Names that files are made under. The daemon identifies the work of one session by the name and the length
     /// of the new file only, and would mix two.
     names: Mutex<BTreeMap<Name, Arc<sync::Mutex<()>>>>,
 }

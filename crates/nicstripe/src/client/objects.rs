@@ -645,7 +645,7 @@ impl Client {
     }
 }
 
-/// Returns true if a request may be sent again although the daemon may have carried it out.
+/// Returns true if a request may be resent although the daemon may have carried it out.
 fn is_repeatable(ask: &AskKind) -> bool {
     match ask {
         AskKind::List { .. }
@@ -667,7 +667,7 @@ fn is_repeatable(ask: &AskKind) -> bool {
 
 /// Part of a file that is read into memory.
 enum Part<'a> {
-    /// Number of bytes that will follow, as the daemon tells it.
+    /// Number of bytes that will follow, as the daemon announces it.
     Left(u64),
     Bytes(&'a [u8]),
 }

@@ -41,7 +41,7 @@ pub struct OpenOptions {
 /// The first read at a position fetches 1 MiB. Reading on from there fetches the rest of the file
 /// over all links, at most [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead. Dropping the reader or
 /// seeking elsewhere cancels the fetch. A file that changes while open causes an error
-/// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)), never mixed content. A reader goes on
+/// ([`FailCode::SourceChanged`](crate::FailCode::SourceChanged)), never mixed content. A reader continues
 /// after a daemon that was lost is back. A failed read may be retried and continues at the same
 /// position; its [`io::Error`] contains the [`Error`].
 ///
@@ -143,7 +143,7 @@ impl ObjectReader {
         };
         let stat = match object {
             Some(object) => Stat::of_wire(object),
-            // From a daemon that tells no more, or of a device.
+            // From a daemon without this field, or of a device.
             None => client.stat_of_file(&name).await?,
         };
         if let Some(tag) = only_if {

@@ -35,7 +35,7 @@ impl<'a> Reconnects<'a> {
         }
     }
 
-    /// Waits before the attempt that follows `error`, and tells `events` of it. `moved` changes when
+    /// Waits before the attempt that follows `error`, and reports it to `events`. `moved` changes when
     /// data of the call move: a daemon that ends each session is not waited for any longer than one
     /// that is silent.
     ///
@@ -73,7 +73,7 @@ impl<'a> Reconnects<'a> {
         if let Some(events) = events {
             self.tell(events, since);
         }
-        // A call may be polled where there is no timer.
+        // A call may be polled without a timer.
         let pause = async { tokio::time::sleep(PAUSE).await };
         self.inner.runtime.run(pause).await
     }

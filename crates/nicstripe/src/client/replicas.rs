@@ -5,8 +5,8 @@
 //! - [`draw`]: the pieces under way
 //!
 //! The digest of the file is what the daemons keep or compute. If what arrived has another one, a daemon
-//! that has the file right tells its [outline](Outline): no other outline makes that digest, so it names the
-//! pieces that are wrong whoever says it. They are fetched again from others than those that sent them.
+//! that has the file right sends its [outline](Outline): no other outline makes that digest, so it names the
+//! pieces that are wrong, whatever its source. They are fetched again from others than those that sent them.
 
 mod draw;
 
@@ -72,7 +72,7 @@ pub enum LeftReplica {
 /// Hears what happens.
 pub(crate) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// What the replicas agree on.
+/// Agreement of the replicas.
 struct Agreed {
     digest: Digest,
     stat: Stat,
@@ -82,7 +82,7 @@ struct Agreed {
 
 /// Draws a file from daemons that have the same one, into the file `target`, which gets its name once it is
 /// complete, has the digest of the first replica, and is durable. `tell` hears what happens, about ten times
-/// a second. `stop` ends it: what arrived is kept, and the next call for a file of the same digest goes on.
+/// a second. `stop` ends it: what arrived is kept, and the next call for a file of the same digest continues.
 ///
 /// Of the options `replace`, `force`, `restart`, `parents` and `times` count.
 ///
@@ -266,7 +266,7 @@ async fn has(target: &Path, agreed: &Agreed) -> Result<bool, Error> {
         if !found.is_some_and(|found| found.is_file() && found.len() == size) {
             return false;
         }
-        // What cannot be read is no copy of it.
+        // A file that cannot be read is no copy of it.
         let file = fs::File::open(&target).and_then(|file| outline_of(&file, size));
         file.is_ok_and(|outline| outline.digest() == digest)
     });

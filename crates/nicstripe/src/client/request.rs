@@ -129,7 +129,7 @@ impl<E: StartedOnce> Request for Once<E> {
 }
 
 /// Download of a file, or of a range of it, into the channel of a reader. An attempt after a lost
-/// session goes on after the chunks that the reader was given.
+/// session continues after the chunks that the reader was given.
 #[derive(Debug)]
 pub(super) struct ObjectDownload {
     download: Download,

@@ -42,7 +42,7 @@ impl ClientRuntime {
     }
 
     /// Returns an error in a child process: `fork` copies no other thread, and a call would wait
-    /// for them for ever.
+    /// for them forever.
     pub(super) fn require_threads(&self) -> Result<(), Error> {
         match self.process == std::process::id() {
             true => Ok(()),

@@ -131,7 +131,7 @@ impl Inner {
     }
 
     /// Returns the running session, or tries once to create a new one. `events` is subscribed to its
-    /// link events, and `told` receives [`Event::Unreachable`] until a new session is established.
+    /// link events, and `told` gets [`Event::Unreachable`] until a new session is established.
     pub(super) async fn session_of(
         self: &Arc<Self>,
         events: Option<&mpsc::Sender<Event>>,

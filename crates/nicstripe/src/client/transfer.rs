@@ -264,7 +264,7 @@ impl Run {
         }
     }
 
-    /// Returns the channel that is told what the transfer waits for. The program sees no events of
+    /// Returns the channel for the reason why the transfer waits. The program sees no events of
     /// objects that have not begun.
     fn told(&self, begun: bool) -> Option<&mpsc::Sender<Event>> {
         match !begun && self.request.is_object() {
@@ -277,7 +277,7 @@ impl Run {
         let (inner, cancel) = (self.inner.clone(), self.cancel.clone());
         let patience = inner.settings.session.patience;
         let told = self.told(*begun);
-        // After the first command, `attempts` tells of the wait.
+        // After the first command, `attempts` reports the wait.
         let told_first = told.filter(|_| !*begun);
         let in_turn = async {
             let turn = inner.turns.next(&self.progress, patience, told).await?;
@@ -474,7 +474,7 @@ fn given_up(inner: &Inner, cancel: &CancellationToken, error: Error) -> Error {
 
 /// Returns the theoretical goodput of all cables together; `None` unless it is known for each link.
 ///
-/// Each interface counts once: a cable that was paired again has several links, of which one is up.
+/// Each interface counts once: a cable that was paired again has several links, and one is up.
 /// Excluded links were not expected to carry data.
 fn expected_rate(links: &[LinkReport]) -> Option<BitRate> {
     let (mut ours, mut theirs) = (BTreeMap::new(), BTreeMap::new());

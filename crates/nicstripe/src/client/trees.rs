@@ -95,7 +95,7 @@ impl Client {
 
 impl Listing {
     /// Lists what [`Client::put_tree`](crate::Client::put_tree) sends of these sources with these options,
-    /// apart from [`TreeOptions::share`]. Blocks. What cannot be read is left out: a copy reports it.
+    /// apart from [`TreeOptions::share`]. Blocks. What cannot be read is excluded: a copy reports it.
     ///
     /// # Errors
     ///

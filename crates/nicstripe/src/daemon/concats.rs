@@ -38,7 +38,7 @@ struct Part {
     upto: u64,
 }
 
-/// What the peer wants to put together.
+/// Files that the peer wants to put together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConcatRequest<'a> {
     pub(super) to: &'a Name,
@@ -50,7 +50,7 @@ pub(super) struct ConcatRequest<'a> {
 }
 
 impl Unfinished<Concat> {
-    /// Takes the file that the peer asks to go on with.
+    /// Takes the file that the peer asks to continue with.
     pub(super) fn take_concat(&mut self, to: &Name, offset: u64) -> Result<Concat, FileError> {
         let is_it = |concat: &Concat| (&concat.to, concat.upto) == (to, offset);
         self.take(is_it).ok_or_else(|| {

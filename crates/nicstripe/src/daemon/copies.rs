@@ -29,7 +29,7 @@ pub(super) struct Copy {
     _lease: Lease,
 }
 
-/// What the peer asks for.
+/// Request of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopyRequest<'a> {
     pub(super) from: &'a Name,

@@ -44,7 +44,7 @@ pub(super) struct Commands {
     /// Permits for running commands.
     permits: Arc<Semaphore>,
     /// Outputs of the commands being requested, by their numbers. The event that requests a command
-    /// is followed by those of its outputs, each of which takes its own.
+    /// is followed by those of its outputs; each takes its own.
     outputs: Mutex<HashMap<TransferId, Output>>,
 }
 

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Runs the commands of peers, whose lines permit them.
 ///
-/// The library starts no process of its own: the program decides how a command is started, in which
+/// The library starts no process: the program decides how a command is started, in which
 /// environment, and how it is ended.
 pub trait Executor: fmt::Debug + Send + Sync {
     /// Starts a command. Blocks the thread.

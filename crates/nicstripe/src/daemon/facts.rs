@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::served_peer::ServedPeer;
 use crate::file::FileError;
 
-/// JSON text of the facts of which a session's peer has requested the first part.
+/// JSON text of the facts, after a session's peer has requested the first part.
 #[derive(Debug, Default)]
 pub(super) struct ToldFacts(Mutex<Vec<u8>>);
 

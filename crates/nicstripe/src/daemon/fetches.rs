@@ -30,7 +30,7 @@ use crate::{
     trust::{Identity, PublicKey},
 };
 
-/// What a peer has this daemon fetch in one session.
+/// Fetches of this daemon for a peer in one session.
 #[derive(Debug)]
 pub(super) struct Fetches {
     peer: Arc<ServedPeer>,

@@ -25,7 +25,7 @@ pub(super) struct Grants {
     has_ended: AtomicBool,
 }
 
-/// What a peer has admitted a key to.
+/// Grant of a peer to a key.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
     /// Key of the peer.

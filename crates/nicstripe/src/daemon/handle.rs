@@ -51,7 +51,7 @@ impl DaemonHandle {
         (*self.shared.limits()).clone()
     }
 
-    /// Reads the peers file again, and resolves the paths of all served directories anew. Ends
+    /// Reads the peers file again, and resolves the paths of all served directories again. Ends
     /// sessions whose key was removed or whose rights were reduced. Blocks while the file is read.
     ///
     /// The daemon also checks the file itself, and ends such sessions within 3 s of a change.

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Hash {
     name: Name,
-    /// What the peer adds to a statement about the file; `None` if it wants none.
+    /// Words of the peer in a statement about the file; `None` if it wants none.
     words: Option<Digest>,
     source: Source,
     /// Metadata of the file, with the kept digest, when it was opened.
@@ -71,7 +71,7 @@ impl Hash {
     }
 
     /// Reads the next part, of a size that occupies a thread for some milliseconds. Returns the answer,
-    /// and the rest if there is one.
+    /// and the rest if any.
     pub(super) fn go_on(
         mut self,
         peer: &ServedPeer,

@@ -519,7 +519,7 @@ impl Page {
         }
     }
 
-    /// Returns what the page tells of a name in a directory.
+    /// Returns the entry of a name in a directory.
     pub(super) fn described(&self, dir: &OwnedFd, name: &OsStr, stat: &Stat) -> ObjectStat {
         match self.digests {
             true => with_digest(dir, name, stat),
@@ -527,7 +527,7 @@ impl Page {
         }
     }
 
-    /// Adds an entry, or returns it as an error if the page is full. A storage tells digests unasked.
+    /// Adds an entry, or returns it as an error if the page is full. A storage sends digests unasked.
     pub(super) fn push(&mut self, mut entry: ObjectEntry) -> Result<(), ObjectEntry> {
         entry.stat.digest = entry.stat.digest.filter(|_| self.digests);
         let weight = self.weight + entry.weight();

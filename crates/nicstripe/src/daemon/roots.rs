@@ -37,7 +37,7 @@ pub(super) struct Roots {
     is_forgotten: AtomicBool,
 }
 
-/// What the daemon serves to peers without a `root=`.
+/// Root for peers without a `root=`.
 #[derive(Debug)]
 pub(super) enum Own {
     /// Directory that was opened by its path.
@@ -151,7 +151,7 @@ impl Roots {
         }
     }
 
-    /// Resolves all paths anew at their next use.
+    /// Resolves all paths again at their next use.
     pub(super) fn forget(&self) {
         self.pinned.lock().clear();
         self.is_forgotten.store(true, Ordering::Release);

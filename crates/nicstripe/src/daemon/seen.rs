@@ -9,7 +9,7 @@ use crate::{
     trust::{PAUSE, PublicKey, Sighting, Sightings},
 };
 
-/// Writes sightings of peers to the file, if there is one. One thread at most waits for the file.
+/// Writes sightings of peers to the file, if any. One thread at most waits for the file.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     file: Option<Sightings>,

@@ -43,7 +43,7 @@ struct Level {
     name: Option<Name>,
     /// Its name below the directory where the walk began, with a `/` at its end; empty for that one.
     prefix: Vec<u8>,
-    /// Keys of names that are read and not sent. A storage tells the metadata with the names.
+    /// Keys of names that are read and not sent. A storage sends the metadata with the names.
     names: BTreeMap<Vec<u8>, Option<ObjectStat>>,
     /// Greatest key that was read; greater ones in the directory are unread.
     read_to: Option<Vec<u8>>,

@@ -46,7 +46,7 @@ pub(crate) struct Attributes {
     pub(crate) privileged: bool,
     /// True if the sender asked for `mode`; otherwise it is the one that new files usually have.
     pub(crate) asks_for_mode: bool,
-    /// True for a new object, which nobody else could give a mode.
+    /// True for a new object, which no one else could give a mode.
     pub(crate) is_new: bool,
     /// Counter of objects that could not get all requested attributes.
     pub(crate) lost: Option<Lost>,
@@ -237,7 +237,7 @@ impl Attributes {
     }
 
     /// Returns the permission bits to set. An unprivileged sender keeps the existing set-ID bits,
-    /// such as set-group-ID that a directory inherited, and gives nobody rights to a set-ID file.
+    /// such as set-group-ID that a directory inherited, and gives no one rights to a set-ID file.
     fn bits_of(&self, mode: u32, found: &Stat, is_harmless: bool) -> u32 {
         if self.privileged && is_harmless {
             return mode;
@@ -356,7 +356,7 @@ fn set_time(object: &OwnedFd, mtime: Timestamp) -> io::Result<()> {
 }
 
 /// Sets user and group of a file; returns true if both were set. A process without the privilege
-/// sets only the group, which must be one of its own.
+/// sets only the group, which must be one of its groups.
 fn own(
     chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
     owner: Owner,

@@ -1,4 +1,4 @@
-//! Compression of chunks into zstd frames, where that pays.
+//! Compression of chunks into zstd frames, if it pays.
 
 use std::{
     cell::RefCell,

@@ -42,7 +42,7 @@ pub(super) fn sync_all(file: &File) -> io::Result<()> {
     sync(file, || file.sync_all())
 }
 
-/// Makes the names in a directory durable, as far as its file system can: some network and FUSE
+/// Makes the names in a directory durable, within the limits of its file system: some network and FUSE
 /// file systems have no sync of a directory.
 pub(crate) fn sync_names(dir: &OwnedFd) -> io::Result<()> {
     sync(dir, || match fsync(dir) {

@@ -7,7 +7,7 @@ use nicstripe_proto::{FailCode, tree::Reason};
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Failure of an operation at this machine that a transfer or a request needs: on a file, a
-/// directory or an object of a storage, on a tree, or of a command. The code tells who must act.
+/// directory or an object of a storage, on a tree, or of a command. The code shows who must act.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} \"{name}\"")]
 pub struct FileError {

@@ -9,7 +9,7 @@ use nicstripe_proto::{
 
 use super::pool::TURN;
 
-/// Digest of the first bytes of a file, of which each turn hashes a few MiB, so that a large file
+/// Digest of the first bytes of a file; each turn hashes a few MiB, so that a large file
 /// does not occupy a thread.
 #[derive(Debug)]
 pub(crate) struct Hashing {

@@ -135,7 +135,7 @@ fn punch(file: &File, extent: Extent) -> rustix::io::Result<()> {
 }
 
 /// Minimum size in bytes of a file that is searched for holes. Holes in a smaller file would save
-/// less than one frame, or than a transfer of its own costs.
+/// less than one frame, or than a separate transfer costs.
 const LEAST_SIZE: u64 = 64 * 1024;
 
 /// Time limit of the search for holes: 65,536 holes take 50 ms on ext4 (measured); a network file

@@ -1,4 +1,4 @@
-//! What is kept beside a file in extended attributes: the BLAKE3 hash of its content, and the attributes of
+//! Data kept next to a file in extended attributes: the BLAKE3 hash of its content, and the attributes of
 //! an object.
 //!
 //! A hash is believed only while size, modification time and inode are those of the file when it was
@@ -50,14 +50,14 @@ pub(super) fn forget(file: &File) -> io::Result<()> {
     }
 }
 
-/// Returns the hash that is kept beside an open file with this identity.
+/// Returns the hash that is kept next to an open file with this identity.
 pub(super) fn kept(file: impl AsFd, identity: &SourceIdentity) -> Option<Digest> {
     let mut value = [0; LEN + 1];
     let len = fgetxattr(file, ATTRIBUTE, &mut value[..]).ok()?;
     believed(value.get(..len)?, identity)
 }
 
-/// Returns the hash that is kept beside the file `name` of a directory, which has this identity.
+/// Returns the hash that is kept next to the file `name` of a directory, which has this identity.
 /// `None` without `/proc`.
 pub(crate) fn kept_in(
     dir: impl AsFd,

@@ -15,7 +15,7 @@ use std::{
 
 use super::error::Barred;
 
-/// Home directories of accounts, in which no peer may write `.ssh`: whoever writes there has a shell.
+/// Home directories of accounts, in which no peer may write `.ssh`: a writer there has a shell.
 ///
 /// Every name that begins with a dot, and `bin`, is barred to a peer that may only add files: which
 /// of these start a program depends on the shell and the desktop.
@@ -148,7 +148,7 @@ impl Logins {
     }
 }
 
-/// What was found of a home.
+/// Result of the search for a home.
 struct Looked {
     /// Real path; `None` if it does not exist.
     home: Option<PathBuf>,
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(check(&appender, &dir, leaf), appender_may, "{dir:?} {leaf}");
             assert!(check(&Logins::default(), &dir, leaf));
         }
-        // What lies in a home, but does not contain it, may have any name.
+        // A name in a home that does not contain it may be any.
         for (root, homes, targets) in [
             (base.path(), 2, 1),
             (&home, 1, 0),

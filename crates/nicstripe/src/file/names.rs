@@ -21,7 +21,7 @@ static FILE_SYSTEMS: Mutex<BTreeMap<u64, &'static RwLock<()>>> = Mutex::new(BTre
 pub(crate) enum NameChange {
     Any(RwLockReadGuard<'static, ()>),
     /// With the file that is checked: if the change removes its last name, its blocks are freed when it
-    /// is closed, after the others may go on.
+    /// is closed, after the others may continue.
     Conditional(RwLockWriteGuard<'static, ()>, OwnedFd),
 }
 

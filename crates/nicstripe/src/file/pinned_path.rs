@@ -17,7 +17,7 @@ use super::{
     root::{Root, push_components},
 };
 
-/// Path of a directory as far as only the administrator can change it: an open directory, and the
+/// Part of a directory path that only the administrator can change: an open directory, and the
 /// rest of the path beneath it.
 ///
 /// The rest is empty unless it lies in a directory that peers may change, or did not exist when the

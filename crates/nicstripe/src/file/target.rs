@@ -82,7 +82,7 @@ pub(crate) struct TargetRequest {
     pub(crate) sidecar: Sidecar,
 }
 
-/// What is kept beside a finished file.
+/// Data kept next to a finished file.
 #[derive(Debug)]
 pub(crate) enum Sidecar {
     None,

@@ -213,7 +213,7 @@ fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
 
 /// Returns true if the owner of a file may set the extended attribute `name`. The `system`
 /// attributes are views of file system internals; of these, only ACLs mean the same on another file
-/// system. A hash that nicstripe keeps is that of its own file.
+/// system. A hash that nicstripe keeps belongs to its file.
 fn is_plain_xattr(name: &[u8]) -> bool {
     (name.starts_with(b"user.") && name != kept::ATTRIBUTE.to_bytes())
         || name == b"system.posix_acl_access"

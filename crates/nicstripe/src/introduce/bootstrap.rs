@@ -29,7 +29,7 @@ use crate::{
 /// Maximum length in bytes of a line of the exchange.
 pub const MAX_LINE: usize = bootstrap::MAX_MESSAGE * 4 / 3 + 64;
 
-/// What a client needs of the program at the other end of a channel.
+/// Needs of a client at the program at the other end of a channel.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// User and machine of the client, such as `me@laptop`. An interrupted copy resumes only for
@@ -144,7 +144,7 @@ impl Call {
     }
 }
 
-/// Peer that a trusted channel has introduced: its one-time key, and where it can be reached.
+/// Peer that a trusted channel has introduced: its one-time key, and its addresses.
 #[derive(Debug, Clone)]
 pub struct Introduction {
     identity: Identity,
@@ -264,7 +264,7 @@ impl Called {
     }
 
     /// Returns true if the client speaks this program's protocol version. Otherwise
-    /// [`refusal`](Self::refusal) tells it so.
+    /// [`refusal`](Self::refusal) reports it.
     pub fn is_same_version(&self) -> bool {
         self.0.version == VERSION
     }
@@ -326,7 +326,7 @@ impl Called {
         Ok((builder, public))
     }
 
-    /// Returns the line that tells the client where the daemon with this key listens.
+    /// Returns the line for the client with the addresses of the daemon with this key.
     ///
     /// # Errors
     ///
@@ -355,7 +355,7 @@ impl Called {
         })
     }
 
-    /// Returns the line that tells the client why this program does not serve it.
+    /// Returns the line for the client with the reason why this program does not serve it.
     pub fn refusal(why: &str) -> String {
         let why: String = why.chars().take(MOST_SHOWN).collect();
         line_of(&Reply {
@@ -372,7 +372,7 @@ impl Called {
     }
 }
 
-/// What the daemon of a [`Called`] serves, for the answer.
+/// Roots of the daemon of a [`Called`], for the answer.
 #[derive(Debug)]
 pub struct Serving<'a> {
     /// The daemon's key.
@@ -446,7 +446,7 @@ const REQUEST: &str = "NICSTRIPE request ";
 /// First word of the answer.
 const REPLY: &str = "NICSTRIPE reply ";
 
-/// Maximum number of told addresses that a client tries.
+/// Maximum number of received addresses that a client tries.
 const MOST_TRIED: usize = 32;
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ pub(crate) struct FirstContact {
     pub(crate) peer: PeerProgram,
 }
 
-/// What the daemon told of itself when the session was created.
+/// Facts that the daemon sent when the session was created.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerProgram {
     /// Absolute path of the directory that the daemon serves; `None` if it does not tell.

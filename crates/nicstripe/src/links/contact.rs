@@ -235,7 +235,7 @@ impl Contact<'_> {
         self.resolver().await.map_err(error)
     }
 
-    /// Returns the addresses of the host: those that it told, or those of its name.
+    /// Returns the addresses of the host: those that it sent, or those of its name.
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = match &self.settings.introduced {
             Some(peer) => {
@@ -325,7 +325,7 @@ struct Attempts<'a> {
     excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
-    /// True if another machine may answer at an address, because the peer told all that it has.
+    /// True if another machine may answer at an address, because the peer sent all that it has.
     goes_past_strangers: bool,
     trying: &'a Trying,
     tried: Vec<Attempt>,

@@ -155,7 +155,7 @@ impl SessionRequest<'_> {
             reply,
         };
         handle.command(Command::Begin(Box::new(begin))).await;
-        // Without an answer the session has ended, of which its first transfer is told.
+        // Without an answer the session has ended, as its first transfer learns.
         if let Ok(Err(error)) = begun.await {
             handle.command(Command::Close(CloseCode::Cancelled)).await;
             return Err(error);

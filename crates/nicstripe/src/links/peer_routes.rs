@@ -240,7 +240,7 @@ impl PeerRoutes {
 }
 
 impl Drop for PeerRoutes {
-    /// Removes the routes, for which the helper is asked: other tasks of this thread go on.
+    /// Removes the routes, for which the helper is asked: other tasks of this thread continue.
     fn drop(&mut self) {
         let Some(keeper) = self.keeper.take() else {
             return;

@@ -94,7 +94,7 @@ pub(crate) fn pairing(
 /// Plans the links that the user named, in their order, except the one of the first connection.
 ///
 /// A request with both ends is a plan by itself. Otherwise one of the address pairs in `reached`
-/// is chosen, to an interface of the peer that no other link uses, if there is one.
+/// is chosen, to an interface of the peer that no other link uses, if any.
 pub(crate) fn named(
     pairing: &Pairing,
     port: u16,

@@ -24,7 +24,7 @@ use crate::{
     session::{Joining, LinkSteps, SessionHandle, StepFuture},
 };
 
-/// What a client's session needs to carry out the steps for its links.
+/// Needs of a client's session to carry out the steps for its links.
 pub(crate) struct Steps {
     pub(crate) connector: Arc<Connector>,
     pub(crate) routes: Option<Arc<RouteKeeper>>,

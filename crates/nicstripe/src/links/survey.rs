@@ -36,7 +36,7 @@ const fn reason_of(preference: Preference) -> LinkReason {
     }
 }
 
-/// What is known when a survey is made.
+/// Knowledge at the time of a survey.
 pub(crate) struct Known<'a> {
     pub(crate) view: &'a LinksView,
     /// Interfaces of this machine, as the kernel lists them now.
@@ -300,7 +300,7 @@ fn refine(unused: &mut UnusedInterface, interfaces: &[Interface], excluded: &[St
     }
 }
 
-/// Returns what the peer has told of an interface.
+/// Returns the facts that the peer has sent about an interface.
 fn facts(interface: &PeerInterface) -> InterfaceFacts {
     let addresses = interface.addresses.iter().map(|address| AddressFacts {
         ip: address.ip,

@@ -1,4 +1,4 @@
-//! Progress of the first contact of a session, told to its owner while the host does not answer.
+//! Progress of the first contact of a session, reported to its owner while the host does not answer.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ impl Trying {
             .extend(interfaces.into_iter().cloned());
     }
 
-    /// Records that the host has answered: it is reachable, and [`Event::Queued`] tells of the wait.
+    /// Records that the host has answered: it is reachable, and [`Event::Queued`] reports the wait.
     pub(super) fn on_answer(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Changes of this machine's interfaces, told to a client's session as facts.
+//! Changes of this machine's interfaces, as facts for a client's session.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::{local, plan::described, route_keeper::RouteKeeper};
 use crate::session::{Command, Input, SessionHandle};
 
-/// Task that tells a session of interface changes, and closes it when its owner is gone.
+/// Task that reports interface changes to a session, and closes it when its owner is gone.
 pub(crate) struct Watch {
     pub(crate) session: SessionHandle,
     /// Interfaces as the session knows them.
@@ -23,7 +23,7 @@ impl Watch {
     /// Runs until the session ends, or until the sender of `owner` is dropped.
     pub(crate) async fn run(mut self, mut owner: oneshot::Receiver<()>) {
         let mut changes = open_changes();
-        // What changed before the subscription.
+        // Changes before the subscription.
         self.look().await;
         loop {
             tokio::select! {

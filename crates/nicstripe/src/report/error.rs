@@ -152,9 +152,9 @@ pub enum Error {
     Unsupported {
         /// Host name or address as the user gave it.
         host: String,
-        /// What the daemon does not support, in a few words.
+        /// Feature that the daemon does not support, in a few words.
         feature: String,
-        /// Version of the daemon's program, if it told.
+        /// Version of the daemon's program, if known.
         version: Option<String>,
     },
     /// The daemon refused the session. Remedy: try again later, or restart the daemon.
@@ -227,7 +227,7 @@ pub enum Error {
         /// BLAKE3 hash of the bytes that the receiver has.
         received: Digest,
     },
-    /// The content of a file that nobody has changed since the daemon received it is another one.
+    /// The content of a file that no one has changed since the daemon received it is another one.
     /// Remedy: restore the file; check the disk of that machine.
     #[error(
         "{host}: \"{name}\" is damaged: its content has BLAKE3 {found}, and had {kept} when it was received"
@@ -322,7 +322,7 @@ impl Error {
         }
     }
 
-    /// Returns an error unless the caller runs within a tokio runtime, where it may start tasks.
+    /// Returns an error unless the caller runs within a tokio runtime, which can start tasks.
     pub(crate) fn require_runtime() -> Result<(), Self> {
         match tokio::runtime::Handle::try_current() {
             Ok(_) => Ok(()),

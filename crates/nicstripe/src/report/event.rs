@@ -47,7 +47,7 @@ pub enum Event {
         /// Host name or address of the daemon, as the user gave it.
         host: String,
         /// Names of the local interfaces that the client tries. Empty after the session itself was
-        /// lost, when the client looks for links anew.
+        /// lost, when the client looks for links again.
         interfaces: Vec<String>,
         /// Time since the last connection was lost, or since the first attempt.
         since: Duration,

@@ -1,4 +1,4 @@
-//! What a person reads of a path or a pair of interfaces: one cause, one sentence.
+//! Text for users about a path or a pair of interfaces: one cause, one sentence.
 
 use nicstripe_proto::{
     PathLoss,
@@ -20,7 +20,7 @@ impl From<&PathPlan> for LinkName {
     }
 }
 
-/// Returns the state of the link of which a path is a connection.
+/// Returns the state of the link of a path.
 pub(crate) fn state_of(plan: &PathPlan, status: &PathStatus) -> LinkState {
     match status {
         PathStatus::Connecting => LinkState::Connecting,

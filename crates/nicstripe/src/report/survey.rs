@@ -17,7 +17,7 @@ pub struct LinkSurvey {
     pub unused: Vec<UnusedInterface>,
     /// Attempts to connect unused interfaces that failed.
     pub failed: Vec<FailedLink>,
-    /// Interfaces of the peer, as far as the session knows them: names, MTUs, addresses, and settings
+    /// Interfaces of the peer that the session knows: names, MTUs, addresses, and settings
     /// for IPv4.
     pub peer_interfaces: Vec<InterfaceFacts>,
     /// Theoretical goodput of all links together towards the peer; `None` unless it is known for

@@ -164,7 +164,7 @@ pub(crate) struct Driver {
     /// instead.
     account: Option<Account>,
     hashing: u32,
-    /// Client only: when the owners are told that no connection is left.
+    /// Client only: when the owners learn that no connection remains.
     unreachable_notice: UnreachableNotice,
     zeroing: u32,
     comparing: u32,
@@ -577,7 +577,7 @@ impl Driver {
         self.signals.stop();
         self.running.stop();
         self.settle().await;
-        // What its owner has closed is cancelled; what came while a session ended may be repeated.
+        // A transfer that its owner has closed is cancelled; one that came while a session ended may be repeated.
         let resumable = true;
         Self::end_waiting(&mut self.running, &mut self.asks, || match code {
             CloseCode::Done => Error::Cancelled { resumable },

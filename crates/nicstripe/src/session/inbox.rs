@@ -173,7 +173,7 @@ impl From<Unanswered> for Error {
     }
 }
 
-/// What a thread or task of a transfer says to its session.
+/// Message of a thread or task of a transfer to its session.
 #[derive(Debug)]
 pub(crate) enum Said {
     /// Its end is open, or cannot be opened.
@@ -227,7 +227,7 @@ pub(crate) enum IoResult {
         step: Step,
         result: Result<(), FileError>,
     },
-    /// A failed transfer's written data is synced, as far as possible.
+    /// A failed transfer's written data is synced if possible.
     Flushed {
         transfer: TransferId,
         error: Box<Error>,

@@ -244,7 +244,7 @@ impl Jobs {
     }
 
     /// Wraps a job so that it reports its result to the session, and ends the session if it panics.
-    /// What it uses is dropped after the report.
+    /// Its values are dropped after the report.
     fn reporting<T: Send + 'static>(
         &self,
         used: T,

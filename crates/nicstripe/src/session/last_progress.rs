@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(super) struct LastProgress {
     mark: Mark,
     at: Instant,
-    /// True if the owner was told that there is no more.
+    /// True if the owner knows that progress has stopped.
     is_told: bool,
 }
 
@@ -32,7 +32,7 @@ impl LastProgress {
         now.saturating_duration_since(self.at)
     }
 
-    /// Returns true once the silence is long enough for the owner to be told.
+    /// Returns true once the silence is long enough for a report to the owner.
     pub(super) fn is_to_tell(&mut self, silence: Duration) -> bool {
         let tells = silence >= NOTICE && !self.is_told;
         self.is_told |= tells;
@@ -40,6 +40,6 @@ impl LastProgress {
     }
 }
 
-/// Time without progress after which the owner is told. A busy disk or processor may take some
+/// Time without progress until a report to the owner. A busy disk or processor may take some
 /// seconds, whatever patience the owner has with links.
 pub(crate) const NOTICE: Duration = Duration::from_secs(10);

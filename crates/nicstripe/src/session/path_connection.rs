@@ -57,7 +57,7 @@ impl Established {
     }
 }
 
-/// Connections of one path, of which one at most is open. The path itself is the protocol's.
+/// Connections of one path; at most one is open. The path itself is the protocol's.
 #[derive(Debug, Default)]
 pub(super) struct PathConnection {
     /// Sequence number of the current connection. Events of earlier connections are ignored.

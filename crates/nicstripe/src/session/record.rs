@@ -10,7 +10,7 @@ use crate::{
     wire::clock,
 };
 
-/// What the log and the metrics of a daemon say about one transfer.
+/// Record of one transfer in the log and the metrics of a daemon.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) name: String,

@@ -380,7 +380,7 @@ impl Transfers {
         }
     }
 
-    /// Records the start of a transfer and tells its owner. `size` is `None` for a pipe or tree.
+    /// Records the start of a transfer and reports it to its owner. `size` is `None` for a pipe or tree.
     /// Ignores standalone files, whose tree has already started.
     pub(super) fn started(
         &mut self,

@@ -106,7 +106,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// One of the names is a file.
     fn make_dir(&self, name: &Name) -> Result<(), FileError>;
 
-    /// Returns true if the storage keeps [attributes](PartRequest::attributes), and tells them by
+    /// Returns true if the storage keeps [attributes](PartRequest::attributes), and returns them by
     /// [`StoredFile::attributes`]. The daemon refuses a file with attributes otherwise.
     fn keeps_attributes(&self) -> bool {
         false
@@ -162,7 +162,7 @@ pub struct Stat {
     /// Identity of a file's content; `None` for other kinds, and if the daemon does not tell it.
     pub etag: Option<ETag>,
     /// BLAKE3 hash of a file's content; `None` if the daemon does not know it. It knows that of a
-    /// single file that it received itself, keeps it beside the file, and believes it while size,
+    /// single file that it received itself, keeps it next to the file, and believes it while size,
     /// modification time and inode stay the same. [`Client::verify`](crate::Client::verify) reads the
     /// file.
     pub digest: Option<Digest>,

@@ -16,7 +16,7 @@ use crate::file::{
 /// File of this machine that a program fills at any offsets, as a copy fills its target: hidden
 /// until it is complete, then durable under its name.
 ///
-/// What [`sync`](Self::sync) has recorded survives a kill and a power cut, and the next
+/// Data that [`sync`](Self::sync) has recorded survives a kill and a power cut, and the next
 /// [`begin`](Self::begin) of the same path, origin and size returns it. A part that is dropped
 /// before its first `sync` leaves nothing. All calls block.
 ///
@@ -37,7 +37,7 @@ pub struct LocalPart {
     target: file::Target,
 }
 
-/// What a [`LocalPart`] is to hold.
+/// Content of a [`LocalPart`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LocalRequest {
@@ -132,7 +132,7 @@ impl LocalPart {
     }
 
     /// Makes the complete file durable under its name. Returns its entity tag. `digest` is its BLAKE3
-    /// hash, which is kept beside it.
+    /// hash, which is kept next to it.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns true if a transfer holds the part beside the storage.
+    /// Returns true if a transfer holds the part next to the storage.
     fn is_open(part: &Arc<Self>) -> bool {
         Arc::strong_count(part) > 1
     }

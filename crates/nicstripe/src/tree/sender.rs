@@ -64,7 +64,7 @@ pub(crate) struct SenderRequest {
     pub(crate) walk: WalkRules,
     /// True to report each entry, see [`crate::TreeOptions::list`].
     pub(crate) list: bool,
-    /// True to report large files, of which the caller copies pieces.
+    /// True to report large files whose pieces the caller copies.
     pub(crate) reports_large: bool,
     pub(crate) allowance: Sending,
 }

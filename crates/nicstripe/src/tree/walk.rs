@@ -67,7 +67,7 @@ pub(super) enum WalkItem {
     EndDirectory { id: EntryId, complete: bool },
     /// Socket, FIFO or device that is not copied.
     Special { name: Name },
-    /// Large file, of which these pieces are in the share of the walk.
+    /// Large file with pieces in the share of the walk.
     Large { name: Name, large: LargeFile },
     /// Entry that cannot be sent; `name` is `None` if the name itself cannot be sent.
     Failed {

@@ -42,7 +42,7 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Weak`] for the points of small order, for which signatures exist that nobody has
+    /// [`KeyError::Weak`] for the points of small order, for which signatures exist that no one has
     /// a private key for, and for encodings that are not canonical: one key would have two texts.
     pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, KeyError> {
         match has_small_order(&bytes) || !is_canonical(&bytes) {

@@ -48,7 +48,7 @@ impl ListenTarget {
     }
 }
 
-/// Writes the address also where it is the default.
+/// Writes the address even if it is the default.
 impl fmt::Display for ListenTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

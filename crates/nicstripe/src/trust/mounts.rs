@@ -2,7 +2,7 @@
 //! mounts).
 //!
 //! A bind mount shows files under a second path, where no walk along the first one meets it. The
-//! table of mounts tells both paths. It is read as text and no mount point is looked up, because an
+//! table of mounts has both paths. It is read as text and no mount point is looked up, because an
 //! NFS server that does not answer would block that.
 
 use std::{

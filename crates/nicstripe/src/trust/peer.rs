@@ -275,7 +275,7 @@ impl PeerOptions {
     /// Returns the names of the options in which `others` permit more than these rights:
     /// restrictions that `others` lack or relax, and grants that they add.
     ///
-    /// A directory replaced by another one is a lost restriction; one where there was none is not.
+    /// A directory replaced by another one is a lost restriction; a new one is not.
     ///
     /// ```
     /// use nicstripe::trust::PeerOptions;

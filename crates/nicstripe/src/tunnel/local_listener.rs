@@ -81,7 +81,7 @@ impl LocalListener {
         }
     }
 
-    /// Removes the socket file, if there is one. No new program can connect to it.
+    /// Removes the socket file, if any. No new program can connect to it.
     pub(super) fn remove_file(&self) {
         if let Some(file) = &self.file {
             file.remove();

@@ -116,12 +116,12 @@ impl Tunnel {
         }
     }
 
-    /// Daemon: tells the peer that the tunnel is connected to its target.
+    /// Daemon: reports to the peer that the tunnel is connected to its target.
     pub(super) fn accept(&self) {
         self.mux.with(|state| state.tunnels.accept(self.conn));
     }
 
-    /// Daemon: tells the peer that it rejects the tunnel, with the reason.
+    /// Daemon: rejects the tunnel, with the reason.
     pub(super) fn refuse(&self, code: TargetRefusal, why: &str) {
         self.mux
             .with(|state| state.tunnels.refuse(self.conn, code, why));

@@ -107,7 +107,7 @@ impl SimulatedNetwork {
         self.0.changed.notify_one();
     }
 
-    /// Ends the connection at one end, if there is one. The other end gets no event.
+    /// Ends the connection at one end, if any. The other end gets no event.
     pub(crate) fn reset(&self, link: LinkId, end: End) {
         if let Some(half) = self.0.state.lock().halves.get_mut(&(link, end)) {
             half.ended = Some(Ended::Reset);

@@ -258,7 +258,7 @@ impl<S: EventSink> Stream<S> {
             }
             Err(end) => end,
         };
-        // TLS may have queued an alert that tells the peer the reason; do not wait for it.
+        // TLS may have queued an alert with the reason; do not wait for it.
         if let StreamEnd::Tls(_) = end {
             let _ = self.greeted.tls.try_flush();
         }
@@ -442,7 +442,7 @@ impl Credit {
     }
 }
 
-/// Decoder of what a connection receives: collects each chunk in a buffer of its own, and counts and
+/// Decoder of what a connection receives: collects each chunk in its own buffer, and counts and
 /// discards benchmark load.
 struct Intake<'a> {
     decoder: &'a mut Decoder,

@@ -290,7 +290,7 @@ pub async fn in_memory() -> Served {
     Served::start_in_memory(MemoryStorage::new(), |builder| builder).await
 }
 
-/// Returns a file `source` with this content, in a directory of its own.
+/// Returns a file `source` with this content, in its own directory.
 pub fn source_of(bytes: impl AsRef<[u8]>) -> (TempDir, PathBuf) {
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");

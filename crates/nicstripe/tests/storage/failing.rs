@@ -265,7 +265,7 @@ async fn a_wrong_list_of_a_storage_fails_its_request_alone() {
         assert_eq!(error.fail_code(), Some(FailCode::Io), "{wrong:?}: {error}");
         assert!(!error.is_retryable(), "{wrong:?}: {error}");
     }
-    // The same page again and again.
+    // One page again and again.
     let mut entries = client.entries(None).at_most(9000);
     *storage.1.listed.lock().unwrap() = vec!["a"];
     assert!(within(entries.next()).await.unwrap().is_some());

@@ -320,7 +320,7 @@ fn slots(pairing: &Pairing, end: End) -> BTreeMap<String, u64> {
 }
 
 /// Returns the best total score of all selections from `pairs`, if the interfaces of both machines
-/// have so many links left.
+/// have this number of links left.
 fn best_score(pairs: &[(Candidate, Score)], slots: [BTreeMap<String, u64>; 2]) -> Score {
     let Some(((candidate, score), rest)) = pairs.split_first() else {
         return [0; 8];

@@ -38,7 +38,7 @@ const WORD_HEAD: usize = 3;
 
 impl Exec {
     /// Returns the IDs of the transfers of input, output, error output and status; `None` if there
-    /// are not so many.
+    /// are fewer.
     pub fn streams(&self) -> Option<[TransferId; 4]> {
         let first = self.first.0;
         first.checked_add(3)?;
@@ -82,7 +82,7 @@ impl ExitStatus {
         }
     }
 
-    /// Returns the exit code as a shell tells it: 128 and the number of a signal.
+    /// Returns the exit code as a shell reports it: 128 and the number of a signal.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,

@@ -96,7 +96,7 @@ pub enum AskKind {
     /// Reads facts about the daemon's machine, in parts. The answer is [`AnswerKind::Facts`].
     #[n(5)]
     Facts {
-        /// Offset of the part in bytes. At 0 the daemon reads the facts anew; the parts of a session
+        /// Offset of the part in bytes. At 0 the daemon reads the facts again; the parts of a session
         /// are those of its latest reading.
         #[n(0)]
         offset: u32,
@@ -403,7 +403,7 @@ pub struct ObjectStat {
     /// knows none.
     #[n(4)]
     pub digest: Option<Digest>,
-    /// True if the file has attributes. Not told in listings.
+    /// True if the file has attributes. Absent in listings.
     #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub has_attributes: bool,
 }

@@ -102,7 +102,7 @@ pub struct PutOptions {
     /// `replace` for that file.
     #[n(9)]
     pub only_if: Option<ETag>,
-    /// Range of the file that the data of the stream is written to; `None` for a file of its own.
+    /// Range of the file that the data of the stream is written to; `None` for a separate file.
     #[n(10)]
     pub slice: Option<Slice>,
     /// Give the file the modification time of the source, also without `preserve`.
@@ -110,7 +110,7 @@ pub struct PutOptions {
     pub times: bool,
 }
 
-/// Range of a file that several transfers write, each with a slice of its own. It gets the data in place,
+/// Range of a file that several transfers write, each with its own slice. It gets the data in place,
 /// and is durable at the end of the transfer. The first one makes the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

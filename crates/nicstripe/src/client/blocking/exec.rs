@@ -5,15 +5,15 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::{client, file::FileError, report::error::Error};
 
-/// What a command has left; see [`Client::exec`](super::Client::exec).
+/// Output of a command; see [`Client::exec`](super::Client::exec).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Output {
     /// How the command has ended.
     pub status: ExitStatus,
-    /// What it has written to its standard output.
+    /// Bytes of its standard output.
     pub stdout: Vec<u8>,
-    /// What it has written to its standard error.
+    /// Bytes of its standard error.
     pub stderr: Vec<u8>,
 }
 

@@ -281,7 +281,7 @@ impl Client {
     }
 }
 
-/// Calls of the async client, each of which this one waits for.
+/// Calls of the async client, with a wait for each.
 macro_rules! waits_for {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         impl Client {

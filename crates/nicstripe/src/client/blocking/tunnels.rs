@@ -36,7 +36,7 @@ impl Tunnel {
         (self.reader, self.writer)
     }
 
-    /// Ends what is written. The other side may go on.
+    /// Ends what is written. The other side may continue.
     ///
     /// # Errors
     ///

@@ -123,7 +123,7 @@ impl Drop for OwnRuntime {
     }
 }
 
-/// Function of the program that tells whether a wait is over.
+/// Function of the program that returns true if a wait is over.
 pub(super) type Check = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Interval of a [`Check`]: a person who has typed ^C notices no delay, and a check that takes 10 µs

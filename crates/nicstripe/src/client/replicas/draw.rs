@@ -559,7 +559,7 @@ enum Received {
     Unwanted,
 }
 
-/// Returns what the links have carried of a transfer that does not go on.
+/// Returns what the links have carried of a transfer that does not continue.
 fn carried(progress: &Progress) -> Report {
     let links = progress.links.iter().map(|link| LinkReport {
         bytes: link.bytes,
@@ -585,7 +585,7 @@ const AT_ONCE: usize = 2;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Silence after which a run is given up and its source asked anew, while another source gives pieces.
+/// Silence after which a run is given up and its source asked again, while another source gives pieces.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Longest wait for a change, in case one was missed.

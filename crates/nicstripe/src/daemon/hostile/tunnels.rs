@@ -98,7 +98,7 @@ async fn a_batch_that_breaks_the_rules_ends_the_mux_and_not_the_connection() {
             [FailCode::Protocol; 2],
             "{evil:?}"
         );
-        // The same connection may request another multiplexer.
+        // This connection may request another multiplexer.
         peer.gets_mux(TransferId(3), TransferId(4)).await;
         stage.still_serves("file").await;
     }
@@ -139,7 +139,7 @@ async fn numbers_of_no_accepted_connection_are_refused() {
         let code = claim(&client, odd).await;
         assert_eq!(code, TargetRefusal::NotAllowed, "{odd}");
     }
-    // Another session of the same key cannot claim it, and nobody can twice.
+    // Another session of the same key cannot claim it, and no one can twice.
     let local = TcpStream::connect(("127.0.0.1", listener.port())).await;
     let _local = local.unwrap();
     let other = stage.honest().await;
@@ -207,7 +207,7 @@ async fn a_client_that_claims_nothing_keeps_64_connections_of_a_listener() {
     let _last = within(last).await;
     // One was claimed, so one more is accepted.
     assert!(open(66).await.is_err());
-    // Those that nobody claims are closed.
+    // Those that no one claims are closed.
     let closed = async {
         let mut byte = [0];
         locals[0].readable().await.unwrap();

@@ -159,7 +159,7 @@ impl SimulatedDisk {
             disk.lock().has_retried_sync = true;
         }
         Self::attempt(DiskCall::Sync, 0).inspect_err(|_| {
-            // The next transfer reads a journal again, and makes names anew.
+            // The next transfer reads a journal again, and makes names again.
             if !is_journal(of) && !is_folder(of) {
                 disk.lock().poisoned.insert(inode);
             }

@@ -1,4 +1,4 @@
-//! Volatile cache of a simulated disk: the files of one folder, of which a power cut keeps what was
+//! Volatile cache of a simulated disk: the files of one folder; a power cut keeps what was
 //! synced, and any part of what was not.
 
 use std::{

@@ -259,7 +259,7 @@ impl Target {
             return Ok(None);
         };
         let parts = match self.files.spared.holes.get() {
-            // A new file reads as zeros where nothing is written.
+            // A new file reads as zeros except for written ranges.
             Some(holes) if copied_from.is_some() && self.files.spared.is_new => {
                 parts_outside(holes, extent, bytes, self.grid.size)
             }

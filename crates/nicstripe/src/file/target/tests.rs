@@ -216,7 +216,7 @@ fn a_thread_that_writes_queued_chunks_hands_over_after_8_mib() {
 fn a_rename_that_was_cut_short_between_its_two_names_is_finished() {
     let dir = tempfile::tempdir().unwrap();
     let [journal, part] = interrupt(dir.path());
-    // What linkat(2) leaves before the old name is removed.
+    // State that linkat(2) leaves before the old name is removed.
     std::fs::hard_link(&part, dir.path().join("target")).unwrap();
     let (target, _) = open(dir.path(), &offer(1 << 20));
     assert_eq!(target.files.state, TargetState::Named);

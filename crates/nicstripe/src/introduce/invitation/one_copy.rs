@@ -13,7 +13,7 @@ use super::{
     exchange::unexpected,
 };
 
-/// What a peer wants to send.
+/// Offer of a peer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Offered {
@@ -26,7 +26,7 @@ pub struct Offered {
 
 /// Connection between two machines during the one copy to which both have agreed.
 ///
-/// Dropping it closes the connection, which tells the peer that this end has gone.
+/// Dropping it closes the connection, so that the peer sees that this end has gone.
 #[derive(Debug)]
 pub struct Consent {
     channel: Channel,

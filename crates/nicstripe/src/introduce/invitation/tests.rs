@@ -71,7 +71,7 @@ impl Scene {
         (tokio::spawn(invitation.wait()), address)
     }
 
-    /// Asserts that the invitation goes on, and ends with the right joiner.
+    /// Asserts that the invitation continues, and ends with the right joiner.
     async fn goes_on(
         &self,
         waiting: JoinHandle<Result<Paired, InvitationError>>,

@@ -87,10 +87,10 @@ const TIMESTAMPS: u32 = 12;
 /// retransmissions (0.2 s and 0.4 s).
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same for jumbo frames, which vanish more often. Covers one TCP retransmission.
+/// Limit for jumbo frames, which vanish more often. Covers one TCP retransmission.
 const JUMBO_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Time in which a lost packet has been sent again.
+/// Time in which a lost packet has been resent.
 const RUNG_TIMEOUT: Duration = Duration::from_millis(300);
 
 #[cfg(test)]

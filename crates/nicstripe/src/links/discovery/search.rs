@@ -79,7 +79,7 @@ pub struct DiscoveredPeer {
 }
 
 impl DiscoveredPeer {
-    /// Returns a daemon that is not trusted and has told nothing but its key.
+    /// Returns a daemon that is not trusted and has sent nothing but its key.
     pub const fn new(key: PublicKey, address: SocketAddrV6) -> Self {
         Self {
             key,

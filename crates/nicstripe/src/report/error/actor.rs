@@ -35,7 +35,7 @@ impl Actor {
 
 impl Error {
     /// Returns the stable identifier of the kind of error, for programs in other languages and for
-    /// logs. [`fail_code`](Self::fail_code) tells more of `file`, `peer` and `digest`. A [`Pipe`]
+    /// logs. [`fail_code`](Self::fail_code) has more about `file`, `peer` and `digest`. A [`Pipe`]
     /// and a [`Reconnect`] have that of their cause.
     ///
     /// ```

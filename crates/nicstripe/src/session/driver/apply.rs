@@ -307,7 +307,7 @@ async fn violations_end_the_path_and_the_fifth_ends_the_session() {
     }
     assert!(applied.driver.closing.is_some());
     assert!(matches!(ended.try_recv(), Ok(Err(Error::Protocol { .. }))));
-    // Whoever else waits is not told to try again, either.
+    // Other waiters do not try again, either.
     let answer = answer.try_recv().unwrap().unwrap_err().error;
     assert!(matches!(answer, Error::Protocol { .. }) && !answer.is_retryable());
 }

@@ -49,7 +49,7 @@ impl Driver {
         self.send_asks();
     }
 
-    /// Client: sends what waits, as far as it can be sent.
+    /// Client: sends the waiting requests that can be sent.
     pub(super) fn send_asks(&mut self) {
         while self.session.can_ask()
             && let Some((ask, reply)) = self.asks.waiting.pop_front()

@@ -219,7 +219,7 @@ impl Driver {
         });
     }
 
-    /// Ends the session, which cannot go on without this path.
+    /// Ends the session, which cannot continue without this path.
     pub(super) fn give_up_path(&mut self, path: PathId) {
         let Some(known) = self.session.path(path) else {
             return;

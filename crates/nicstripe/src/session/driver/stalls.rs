@@ -1,5 +1,5 @@
 //! Client: watches the progress of its peer. A peer that only answers heartbeats is connected, but
-//! makes no transfer or request go on.
+//! makes no transfer or request continue.
 
 use std::{
     io,

@@ -300,7 +300,7 @@ impl Driver {
         });
     }
 
-    /// Runs file work whose result nobody awaits. A daemon's session leaves it to the I/O threads,
+    /// Runs file work whose result no one awaits. A daemon's session leaves it to the I/O threads,
     /// because a file system may not answer, and other sessions use its thread.
     pub(super) fn without_waiting(&self, work: impl FnOnce() + Send + 'static) {
         match self.config.service {

@@ -154,7 +154,7 @@ pub(crate) struct ByteSink {
     name: &'static str,
     /// Client: true, since the daemon offers the stream.
     is_offered: bool,
-    /// Client: told once the daemon has offered the stream.
+    /// Client: receives once the daemon has offered the stream.
     offered: Option<oneshot::Sender<()>>,
     /// The reorder buffer bounds the number of chunks in this channel. `None` is the end.
     chunks: Option<mpsc::UnboundedSender<Option<ChunkBuffer>>>,

@@ -117,7 +117,7 @@ async fn give_all(mut incoming: Incoming, to: mpsc::Sender<Read>, mut given: Own
             }
             StreamItem::End => incoming.drained(Ok(())),
         };
-        // What the session has received before its end is given all the same.
+        // Data that the session has received before its end is given all the same.
         let _ = incoming.inputs.send(input).await;
     }
 }

@@ -42,7 +42,7 @@ async fn copy(lab: &mut Lab, direction: Direction) -> (Duration, Tally) {
     (lab.now() - began, tally)
 }
 
-/// Returns the ideal duration of the transfer over two links, one of which fails at `at`.
+/// Returns the ideal duration of the transfer over two links; one fails at `at`.
 fn ideal_on_one(at: Duration) -> Duration {
     Duration::from_secs_f64(SIZE as f64 * 8.0 / RATE) - at
 }
@@ -280,7 +280,7 @@ fn a_source_that_changed_is_told_to_the_peer() {
         let code = ended.as_ref().err().and_then(Error::fail_code);
         assert_eq!(code, Some(FailCode::SourceChanged), "{ended:?}");
         assert!(!lab.file(direction.sender().other()).exists());
-        // The session goes on.
+        // The session continues.
         let copy = lab.copy_again(direction).await;
         copy.end(LIMIT).await.unwrap();
         lab.assert_delivered();

@@ -2,7 +2,7 @@
 //!
 //! On a real connection TLS detects all flips before a frame is decoded. Here TLS seals the flipped
 //! bit, which shows that the layers above are safe without it. Damaged data is never written,
-//! acknowledged or committed; it is sent again. Flips elsewhere cause no panic, and no wrong file
+//! acknowledged or committed; it is resent. Flips elsewhere cause no panic, and no wrong file
 //! is ever committed. A hundred thousand: `NICSTRIPE_SEEDS=100000 cargo test --release -p nicstripe
 //! --lib flipped -- --nocapture`
 
@@ -24,7 +24,7 @@ use super::{
 
 const FLIPS: u64 = 120;
 
-/// Size of the file in bytes: two chunks, the second of which is short.
+/// Size of the file in bytes: two chunks, the second short.
 const SIZE: u64 = (256 << 10) + 1000;
 
 /// Number of frames of a transfer.

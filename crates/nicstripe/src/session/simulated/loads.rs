@@ -120,7 +120,7 @@ fn each_path_carries_what_it_can_beside_slower_ones_and_both_ways() {
             bench.assert_rate(End::B, path, mbit, 0.98);
             assert_eq!(bench.rate(End::A, path), 0.0, "nothing was to be returned");
         }
-        // What the slow link still has of the run does not count for the next.
+        // Data of the run on the slow link does not count for the next.
         sleep(secs(1)).await;
         let unloaded = bench.lab.links.delivered(1, End::A);
         bench.begin(2, &End::BOTH, &[0, 2]).await;

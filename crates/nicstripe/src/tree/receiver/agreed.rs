@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// Items to which a user has agreed, with what has been announced of each.
 ///
-/// What the user read is a limit: a file arrives as a file, and an item brings at most its files and
+/// The text that the user read is a limit: a file arrives as a file, and an item brings at most its files and
 /// bytes, and 1 % and [`SLACK_BYTES`] or [`SLACK_FILES`] for files that grew or came meanwhile.
 #[derive(Debug)]
 pub(crate) struct Agreed {

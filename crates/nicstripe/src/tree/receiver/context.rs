@@ -36,7 +36,7 @@ impl Context {
         let attributes = Attributes::of_new(entry, &self.request.rules, dir.creation_mask())
             .privileged(self.request.privileged)
             .counted_by(&self.lost);
-        // Without any to set, only an inherited ACL would have to be removed.
+        // Without any to set, only an inherited ACL would need removal.
         let xattrs = attributes
             .xattrs
             .filter(|xattrs| !xattrs.is_empty() || dir.passes_acl_on());

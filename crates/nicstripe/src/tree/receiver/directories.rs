@@ -268,7 +268,7 @@ impl Directories {
 
     /// Like [`Directories::look`], but finds nothing in a directory that this copy has created.
     ///
-    /// What another program puts there meanwhile is not replaced: new entries other than
+    /// Objects that another program puts there meanwhile are not replaced: new entries other than
     /// directories are renamed to free names only.
     pub(super) fn look_unless_new(&mut self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
         if leaf.parent.is_new() && leaf.parent.has_exact_names(&*leaf.parent.open()?) {
@@ -277,7 +277,7 @@ impl Directories {
         self.look(leaf)
     }
 
-    /// Returns type and metadata of the object under an entry's name, if there is one.
+    /// Returns type and metadata of the object under an entry's name, if any.
     ///
     /// # Errors
     ///

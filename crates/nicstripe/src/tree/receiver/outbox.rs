@@ -201,7 +201,7 @@ impl Outbox {
         self.tell(Some(name), EntryOutcome::Special)
     }
 
-    /// Records a large file, of which the caller copies pieces.
+    /// Records a large file whose pieces the caller copies.
     pub(super) fn large(&mut self, name: Name, large: LargeFile) -> Result<(), Halt> {
         self.large_bytes += SPECIAL_BYTES + bytes_of(&name) + large.footprint();
         if self.large_bytes > MOST_LARGE_BYTES {

@@ -128,7 +128,7 @@ impl Promised {
     }
 
     /// Records an announced entry. Returns false for an entry that was not requested: a top-level
-    /// one that is no source or was announced before, or one beside listed names.
+    /// one that is no source or was announced before, or one next to listed names.
     pub(super) fn announced(&mut self, entry: &Entry, filters: &Filters) -> bool {
         let own = entry.name.as_ref().map(Name::file_name);
         let (path, selection) = match entry.parent {

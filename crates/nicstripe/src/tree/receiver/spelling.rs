@@ -19,7 +19,7 @@ pub(super) struct Spellings(Vec<Listing>);
 struct Listing {
     key: u64,
     names: HashSet<OsString>,
-    /// The same names, by their spelling in lower case.
+    /// These names, by their spelling in lower case.
     alike: HashMap<OsString, OsString>,
     /// True once the directory was found to ignore case: nothing else can then take a name that is
     /// like a listed one.
@@ -38,7 +38,7 @@ impl Spellings {
     /// Returns the listed name of the object `found` if `name`, which leads to it, is another
     /// spelling of that name. `key` identifies the directory.
     ///
-    /// Two names of a tree must not become one file, of which the second run would replace one by
+    /// Two names of a tree must not become one file, or the second run would replace one by
     /// the other. Inode numbers do not tell: over FUSE and SMB each spelling may have its own.
     pub(super) fn other(
         &mut self,

@@ -127,7 +127,7 @@ impl Outlet {
         self.tell(name, EntryOutcome::Special)
     }
 
-    /// Reports a large file, of which the caller copies pieces. A daemon keeps none: a peer could make
+    /// Reports a large file whose pieces the caller copies. A daemon keeps none: a peer could make
     /// millions of them, without content.
     pub(super) fn large(&mut self, name: Name, large: LargeFile) {
         if self.reports_large {

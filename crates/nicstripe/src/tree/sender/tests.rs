@@ -86,7 +86,7 @@ struct Peer {
     seen: Seen,
 }
 
-/// What a peer has got of the sender and its channel.
+/// Messages of the sender and its channel to a peer.
 #[derive(Default)]
 struct Seen {
     entries: Vec<Entry>,

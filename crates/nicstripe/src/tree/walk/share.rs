@@ -25,7 +25,7 @@ pub(super) enum Sharing {
     /// The files of one share are announced.
     Taking {
         cut: Cut,
-        /// Buckets of files with several names, of which the first counts.
+        /// Buckets of files with several names; the first counts.
         linked: HashMap<(u64, u64), Bucket>,
     },
 }
@@ -40,7 +40,7 @@ pub(super) struct Count {
 
 impl Sharing {
     /// Counts a file, or decides if it is announced. `path` is relative to the source; `names` is its
-    /// number of names if its hard links are preserved, else 1.
+    /// number of names if its hard links are preserved, otherwise 1.
     pub(super) fn takes(&mut self, path: &[u8], stat: &Stat, names: usize) -> bool {
         let inode = inode_of(stat);
         match self {

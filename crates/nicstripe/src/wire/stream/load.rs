@@ -61,7 +61,7 @@ struct Loading {
 #[derive(Debug)]
 struct Pinging {
     order: PingOrder,
-    /// Dropped with the connection, which tells the benchmark that it is lost.
+    /// Dropped with the connection, so that the benchmark sees that it is lost.
     reply: oneshot::Sender<Vec<Duration>>,
     began: Instant,
     token: u64,

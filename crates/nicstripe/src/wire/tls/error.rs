@@ -104,7 +104,7 @@ impl TlsError {
     }
 
     /// Returns true if bytes were altered in transit, as seen by this end or reported by the peer's
-    /// alert. Deliberate changes cannot be told from hardware faults, such as bad memory in a
+    /// alert. Deliberate changes look like hardware faults, such as bad memory in a
     /// switch.
     pub(crate) fn tells_of_damage(&self) -> bool {
         use AlertDescription::{BadRecordMac, RecordOverflow};

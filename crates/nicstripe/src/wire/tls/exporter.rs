@@ -28,7 +28,7 @@ impl ExporterSecret {
         let nothing = hash.as_ref();
         let mut master = self.0.lock();
         let expander = hkdf.expander_for_okm(master.as_ref()?);
-        // Erases the secret where it is. `take` would leave a copy behind.
+        // Erases the secret in place. `take` would leave a copy behind.
         *master = None;
         let derived = info(nothing.len(), label, nothing);
         let secret = expander.expand_block(&[derived.as_slice()]);

@@ -2,7 +2,7 @@
 //! records, and the queue of sealed ones.
 //!
 //! rustls runs the handshake and derives the keys. Its own record layer allocates and copies each
-//! record, twice when sending and once when receiving, where one more copy brings it to its chunk:
+//! record, twice when sending and once when receiving, and one more copy brings it to its chunk:
 //! 5 % more CPU for a whole copy over an unshaped cable (DESIGN, section 3). The ciphers are those
 //! of ring, whose AES-GCM uses VAES without AVX-512, too.
 //!

@@ -10,7 +10,7 @@ pub(crate) trait Plaintext<E> {
     /// received and decrypted there, which saves a copy, and [`filled`](Self::filled) follows.
     /// Otherwise [`take`](Self::take).
     ///
-    /// Until all its data is filled in, the room stays where it is and keeps what is written to it.
+    /// Until all its data is filled in, the room stays in place and keeps what is written to it.
     fn room(&mut self) -> Option<Room<'_>> {
         None
     }
@@ -53,7 +53,7 @@ pub(crate) struct Room<'a> {
 pub(super) struct Placed {
     /// Position of the first record in the room.
     at: usize,
-    /// Length of the records in the room, the last of which may be incomplete.
+    /// Length of the records in the room; the last may be incomplete.
     len: usize,
     /// Records that do not fit into the room, usually none.
     aside: Vec<u8>,

@@ -368,7 +368,7 @@ impl TlsStream {
         Ok(done)
     }
 
-    /// Receives once, as far as possible where the plaintext belongs, and returns the number of
+    /// Receives once, if possible to the place of the plaintext, and returns the number of
     /// bytes.
     fn recv<E>(&mut self, sink: &mut impl Plaintext<E>) -> Result<usize, TlsError> {
         let mut rest = &mut self.received[self.filled..];

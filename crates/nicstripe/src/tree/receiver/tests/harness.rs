@@ -281,7 +281,7 @@ pub(super) fn file(size: usize) -> Content {
     }
 }
 
-/// Returns the content of a file that is a transfer of its own.
+/// Returns the content of a standalone file.
 pub(super) fn alone(size: u64) -> Content {
     Content::File {
         size,
