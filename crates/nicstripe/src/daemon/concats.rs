@@ -1,9 +1,9 @@
-//! Files that a peer puts together at the daemon of others, part by part.
+//! Files that a peer makes at the daemon of others, part by part: copies, and files put together.
 
 use std::time::Instant;
 
 use nicstripe_proto::{
-    ChunkSize, ETag, Extent, Name, ObjectAttributes, Offer, SourceIdentity, TransferId,
+    ChunkSize, Digest, ETag, Extent, Name, ObjectAttributes, Offer, SourceIdentity, TransferId,
     message::{AnswerKind, ObjectStat, OfferKind, Put, PutOptions},
 };
 
@@ -12,11 +12,11 @@ use super::{
     unfinished::{PART, Unfinished},
 };
 use crate::{
-    file::{FileError, Lease, OF_SOURCE, OF_TARGET, Source, TURN},
+    file::{FileError, Lease, OF_SOURCE, OF_TARGET, Source, TURN, check_tag},
     storage::Target,
 };
 
-/// File that is being put together. Without a commit it leaves nothing.
+/// File that is being made of others. Without a commit it leaves nothing.
 #[derive(Debug)]
 pub(super) struct Concat {
     to: Name,
@@ -25,6 +25,10 @@ pub(super) struct Concat {
     upto: u64,
     /// File that is being appended.
     part: Option<Part>,
+    /// File that the new one is a copy of; `None` for one of several files.
+    from: Option<Name>,
+    /// Kept digest of the file that is copied, when it was opened.
+    digest: Option<Digest>,
     _lease: Lease,
 }
 
@@ -38,61 +42,84 @@ struct Part {
     upto: u64,
 }
 
-/// Files that the peer wants to put together.
+/// Request for a file that is made of others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConcatRequest<'a> {
+    /// File to copy; `None` to append several.
+    pub(super) from: Option<&'a Name>,
     pub(super) to: &'a Name,
     pub(super) replace: bool,
-    /// Tag of the file that is replaced.
+    /// Tag of the file that is copied, otherwise of the one that is replaced.
     pub(super) only_if: Option<ETag>,
-    /// Attributes of the new file; only to begin.
+    /// Attributes of the new file; only to begin. A copy has those of its file.
     pub(super) attributes: Option<&'a ObjectAttributes>,
 }
 
 impl Unfinished<Concat> {
     /// Takes the file that the peer asks to continue with.
-    pub(super) fn take_concat(&mut self, to: &Name, offset: u64) -> Result<Concat, FileError> {
-        let is_it = |concat: &Concat| (&concat.to, concat.upto) == (to, offset);
-        self.take(is_it).ok_or_else(|| {
-            let why = "no such file is being put together";
-            FileError::refused("write", to, why)
+    pub(super) fn take_concat(
+        &mut self,
+        request: ConcatRequest<'_>,
+        offset: u64,
+    ) -> Result<Concat, FileError> {
+        let ConcatRequest { from, to, .. } = request;
+        let is_it =
+            |concat: &Concat| (concat.from.as_ref(), &concat.to, concat.upto) == (from, to, offset);
+        self.take(is_it).ok_or_else(|| match from {
+            Some(from) => FileError::refused("copy", from, "no such copy is under way"),
+            None => FileError::refused("write", to, "no such file is being put together"),
         })
     }
 }
 
 impl Concat {
-    /// Opens the new file with the rights of the peer, as for a put.
+    /// Opens the new file, and the one that it is a copy of, with the rights of the peer, as for a put
+    /// and a get.
     pub(super) fn begin(peer: &ServedPeer, request: ConcatRequest<'_>) -> Result<Self, FileError> {
-        let to = request.to;
-        peer.check_writable("write", to)?;
-        let lease = peer.try_lease_files(OF_SOURCE + OF_TARGET, "write", to)?;
+        let ConcatRequest { from, to, .. } = request;
+        let (to_do, verb) = match from {
+            Some(_) => ("copy to", "copy"),
+            None => ("write", "write"),
+        };
+        peer.check_writable(to_do, to)?;
+        let lease = peer.try_lease_files(OF_SOURCE + OF_TARGET, verb, from.unwrap_or(to))?;
+        let part = from.map(|from| Part::open(peer, verb, from)).transpose()?;
+        if let (Some(part), Some(tag)) = (&part, request.only_if) {
+            check_tag(part.stat.etag, tag, verb, &part.name)?;
+        }
+        let source = part.as_ref().map(|part| &part.source);
         let put = Put {
             name: to.clone(),
             offer: Offer {
                 transfer: TransferId(0),
-                source: SourceIdentity::default(),
+                source: source.map_or_else(SourceIdentity::default, |source| source.identity),
                 chunk_log2: ChunkSize::DEFAULT.log2(),
-                mode: 0o666,
-                kind: Some(OfferKind::Pipe),
+                mode: source.map_or(0o666, |source| source.mode & 0o777),
+                kind: source.is_none().then_some(OfferKind::Pipe),
                 data: None,
                 object: None,
             },
             options: PutOptions {
                 replace: request.replace,
-                only_if: request.only_if,
+                only_if: request.only_if.filter(|_| source.is_none()),
                 restart: true,
                 ..PutOptions::default()
             },
             into: None,
             entry: None,
-            attributes: request.attributes.cloned(),
+            attributes: match source {
+                Some(source) => source.attributes(),
+                None => request.attributes.cloned(),
+            },
         };
         let (target, _) = peer.open_target_now(&put)?;
         Ok(Self {
             to: to.clone(),
             target,
             upto: 0,
-            part: None,
+            from: from.cloned(),
+            digest: part.as_ref().and_then(|part| part.stat.digest),
+            part,
             _lease: lease,
         })
     }
@@ -116,15 +143,8 @@ impl Concat {
                 let why = "it is not being appended";
                 return Err(FileError::refused("append", name, why));
             }
-            _ => {
-                let (source, stat) = peer.open_object("append", name)?;
-                Part {
-                    name: name.clone(),
-                    source,
-                    stat,
-                    upto: 0,
-                }
-            }
+            Some(part) if part.name == *name && self.from.is_some() => part,
+            _ => Part::open(peer, "append", name)?,
         };
         let size = part.source.identity.size;
         while part.upto < size {
@@ -147,7 +167,7 @@ impl Concat {
 
     /// Gives the new file its name, durably. Returns its entity tag.
     pub(super) fn commit(self) -> Result<Option<ETag>, FileError> {
-        self.target.commit(None)
+        self.target.commit(self.digest)
     }
 
     /// Returns the answer to a request, with the metadata of what is complete.
@@ -156,5 +176,17 @@ impl Concat {
             upto: self.upto,
             copy: complete,
         }
+    }
+}
+
+impl Part {
+    fn open(peer: &ServedPeer, verb: &'static str, name: &Name) -> Result<Self, FileError> {
+        let (source, stat) = peer.open_object(verb, name)?;
+        Ok(Self {
+            name: name.clone(),
+            source,
+            stat,
+            upto: 0,
+        })
     }
 }

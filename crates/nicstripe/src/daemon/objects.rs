@@ -1,12 +1,7 @@
 //! Requests of a peer about names below its root: list, stat, remove, rename, mkdir. The calls
 //! block and run on the I/O threads.
 
-use std::{
-    ffi::OsStr,
-    io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    sync::Arc,
-};
+use std::{ffi::OsStr, io, os::fd::OwnedFd, sync::Arc};
 
 use nicstripe_proto::{
     Digest, ETag, FailCode, Name, ObjectAttributes,
@@ -20,9 +15,7 @@ use rustix::fs::{AtFlags, FileType, Stat, fstat, renameat, unlinkat};
 
 use super::{
     concats::{Concat, ConcatRequest},
-    copies::{Copy, CopyRequest},
     hashes::Hash,
-    listings::{Listings, MOST_NAMES},
     served_peer::{ServedPeer, failed, only_appends},
     unfinished::Unfinished,
     walks::{Walk, Walks},
@@ -45,17 +38,16 @@ pub(super) struct PageRequest<'a> {
     pub(super) after: Option<&'a [u8]>,
     pub(super) most: usize,
     pub(super) digests: bool,
+    /// True for all names below the directory, by their keys, instead of those in it.
+    pub(super) is_deep: bool,
 }
 
 /// Names below a peer's root.
 #[derive(Debug)]
 pub(super) struct Objects {
     peer: Arc<ServedPeer>,
-    /// Cache of the session's partly listed directories.
-    listings: Mutex<Listings>,
-    /// Cache of the session's partly sent walks.
+    /// Cache of the session's partly sent listings and walks.
     walks: Mutex<Walks>,
-    copies: Mutex<Unfinished<Copy>>,
     hashes: Mutex<Unfinished<Hash>>,
     concats: Mutex<Unfinished<Concat>>,
 }
@@ -64,69 +56,26 @@ impl Objects {
     pub(super) fn new(peer: &Arc<ServedPeer>) -> Self {
         Self {
             peer: peer.clone(),
-            listings: Mutex::default(),
             walks: Mutex::default(),
-            copies: Mutex::default(),
             hashes: Mutex::default(),
             concats: Mutex::default(),
         }
     }
 
-    /// Returns entries of a directory in byte order of their names, and true if more follow.
+    /// Returns entries of a directory in byte order of their names, or of a deep request those below it
+    /// ascending by their keys, and true if more follow.
     pub(super) fn list(
         &self,
         request: PageRequest<'_>,
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
-        let PageRequest { dir, after, .. } = request;
         let peer = self.permitted()?;
-        let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
-        let error = |cause: io::Error| FileError::new("list", shown(), cause);
-        let root = match &peer.served {
-            Served::Files(root) => root,
-            Served::Other(stored) => {
-                return stored_page(stored.to_find("list", dir)?, request);
-            }
-        };
-        let opened = root.open_directory(dir).map_err(error)?;
-        let mut listing = self.listings.lock().take(dir, after);
-        let mut page = Page::of(request);
-        loop {
-            while let Some(name) = listing.names.pop_front() {
-                let component = OsStr::from_bytes(&name);
-                let Some(stat) =
-                    stat_entry(&opened, component).map_err(|cause| error(cause.into()))?
-                else {
-                    continue;
-                };
-                let stat = page.described(&opened, component, &stat);
-                if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
-                    listing.names.push_front(name);
-                    listing.last_sent = page.entries.last().map(|last| last.name.clone());
-                    // Read again for the next page if the peer's share of memory is used up.
-                    if let Some(lease) = peer.memory().try_lease(listing.memory()) {
-                        self.listings.lock().keep(listing, lease);
-                    }
-                    return Ok((page.entries, true));
-                }
-            }
-            if listing.is_complete {
-                return Ok((page.entries, false));
-            }
-            listing.fill(&opened, MOST_NAMES).map_err(error)?;
+        if let (Served::Other(stored), false) = (&peer.served, request.is_deep) {
+            return stored_page(stored.to_find("list", request.dir)?, request);
         }
-    }
-
-    /// Returns entries below a directory, ascending by their keys, and true if more follow.
-    pub(super) fn walk(
-        &self,
-        request: PageRequest<'_>,
-    ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
-        let PageRequest { dir, after, .. } = request;
-        let peer = self.permitted()?;
-        let known = self.walks.lock().take(dir, after);
+        let known = self.walks.lock().take(request);
         let mut walk = match known {
             Some(walk) => walk,
-            None => Walk::from(dir, after, &peer.served)?,
+            None => Walk::from(request, &peer.served)?,
         };
         let mut page = Page::of(request);
         let more = walk.fill(&mut page, &peer.served)?;
@@ -140,25 +89,34 @@ impl Objects {
     /// Copies the next part of a file, from `offset` on.
     pub(super) fn copy(
         &self,
-        request: CopyRequest<'_>,
+        request: ConcatRequest<'_>,
+        from: &Name,
         offset: u64,
     ) -> Result<AnswerKind, FileError> {
-        let peer = self.permitted()?;
-        let mut copy = match offset {
-            0 => {
-                // One that the client has given up would hold the name.
-                self.copies.lock().end(|copy| copy.is_to(request.to));
-                Copy::begin(peer, request)?
-            }
-            _ => self.copies.lock().take_copy(request, offset)?,
-        };
-        if !copy.go_on()? {
-            let progress = copy.progress();
-            self.copies.lock().keep(copy);
+        let mut copy = self.concat_at(request, Some(offset).filter(|offset| *offset > 0))?;
+        if copy.append(self.permitted()?, from, offset)?.is_none() {
+            let progress = copy.progress(None);
+            self.concats.lock().keep(copy);
             return Ok(progress);
         }
         let etag = copy.commit()?;
         self.made(request.to, etag)
+    }
+
+    /// Begins a file that is made of others (without an offset), or takes the one that has `offset`
+    /// bytes.
+    fn concat_at(
+        &self,
+        request: ConcatRequest<'_>,
+        offset: Option<u64>,
+    ) -> Result<Concat, FileError> {
+        let peer = self.permitted()?;
+        let Some(offset) = offset else {
+            // One that the client has given up would hold the name.
+            self.concats.lock().end(|one| one.is_to(request.to));
+            return Concat::begin(peer, request);
+        };
+        self.concats.lock().take_concat(request, offset)
     }
 
     /// Appends the next bytes of the file `part` to a new one, which has `offset` bytes (`None` before
@@ -169,24 +127,15 @@ impl Objects {
         offset: Option<u64>,
         part: Option<(&Name, u64)>,
     ) -> Result<AnswerKind, FileError> {
-        let peer = self.permitted()?;
-        let to = request.to;
-        let mut concat = match offset {
-            None => {
-                // One that the client has given up would hold the name.
-                self.concats.lock().end(|one| one.is_to(to));
-                Concat::begin(peer, request)?
-            }
-            Some(offset) => self.concats.lock().take_concat(to, offset)?,
-        };
+        let mut concat = self.concat_at(request, offset)?;
         if let Some((name, from)) = part {
-            let appended = concat.append(peer, name, from)?;
+            let appended = concat.append(self.permitted()?, name, from)?;
             let progress = concat.progress(appended);
             self.concats.lock().keep(concat);
             return Ok(progress);
         }
         let etag = concat.commit()?;
-        self.made(to, etag)
+        self.made(request.to, etag)
     }
 
     /// Returns the answer for a file that was made at the daemon, and has its name now.

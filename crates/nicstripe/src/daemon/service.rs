@@ -10,7 +10,6 @@ use nicstripe_proto::{
 
 use super::{
     concats::ConcatRequest,
-    copies::CopyRequest,
     exec::Commands,
     facts::ToldFacts,
     fetches::Fetches,
@@ -138,7 +137,7 @@ impl Serve for Service {
                 most,
                 digests,
             } => objects
-                .list(page(dir, after, *most, *digests))
+                .list(page(dir, after, *most, *digests, false))
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
             AskKind::Stat { name } => objects
                 .head(name)
@@ -161,13 +160,14 @@ impl Serve for Service {
                 only_if,
                 offset,
             } => {
-                let request = CopyRequest {
-                    from,
+                let request = ConcatRequest {
+                    from: Some(from),
                     to,
                     replace: *replace,
                     only_if: *only_if,
+                    attributes: None,
                 };
-                objects.copy(request, *offset)
+                objects.copy(request, from, *offset)
             }
             AskKind::Concat {
                 part,
@@ -179,6 +179,7 @@ impl Serve for Service {
                 attributes,
             } => {
                 let request = ConcatRequest {
+                    from: None,
                     to,
                     replace: *replace,
                     only_if: *only_if,
@@ -198,7 +199,7 @@ impl Serve for Service {
                 most,
                 digests,
             } => objects
-                .walk(page(dir, after, *most, *digests))
+                .list(page(dir, after, *most, *digests, true))
                 .map(|(entries, more)| AnswerKind::Walked { entries, more }),
             AskKind::RemoveMany { names, kind } => Ok(AnswerKind::Removed {
                 failed: objects.remove_many(names, *kind),
@@ -275,11 +276,13 @@ fn page<'a>(
     after: &'a Option<Vec<u8>>,
     most: u32,
     digests: bool,
+    is_deep: bool,
 ) -> PageRequest<'a> {
     PageRequest {
         dir: dir.as_ref(),
         after: after.as_deref(),
         most: most as usize,
         digests,
+        is_deep,
     }
 }

@@ -1,4 +1,4 @@
-//! Listing of all names below a directory, in the order of their keys, page by page.
+//! Listings of a directory, or of all names below it, in the order of their keys, page by page.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,10 +13,7 @@ use nicstripe_proto::{
 };
 use rustix::fs::FileType;
 
-use super::{
-    listings::MOST_NAMES,
-    objects::{Page, described, find},
-};
+use super::objects::{Page, PageRequest, described, find};
 use crate::{
     file::{FileError, Lease, entries_of, is_hidden_name, stat_entry},
     storage::{Served, Storage},
@@ -26,10 +23,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Walks(VecDeque<(Walk, Lease)>);
 
-/// Walk through a directory and those below it.
+/// Walk through a directory, and if it is deep through those below it.
 #[derive(Debug)]
 pub(super) struct Walk {
     dir: Option<Name>,
+    is_deep: bool,
     /// Key of the last entry sent to the peer.
     last_sent: Option<Vec<u8>>,
     /// Directories whose names are not all sent, outermost first. The last one is read.
@@ -53,13 +51,19 @@ struct Level {
 }
 
 /// Maximum number of partly sent walks of a session.
-const MOST_WALKS: usize = 2;
+const MOST_WALKS: usize = 4;
+
+/// Maximum number of names in memory of the directory that is read: about 10 MiB. A larger one is read
+/// again after that many.
+const MOST_NAMES: usize = 65_536;
 
 impl Walks {
-    /// Removes and returns the walk whose next entry follows `after`.
-    pub(super) fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Option<Walk> {
+    /// Removes and returns the walk that the request continues.
+    pub(super) fn take(&mut self, request: PageRequest<'_>) -> Option<Walk> {
+        let PageRequest { dir, after, .. } = request;
         let is_it = |(walk, _): &(Walk, Lease)| {
-            after.is_some() && walk.dir.as_ref() == dir && walk.last_sent.as_deref() == after
+            let place = (walk.dir.as_ref(), walk.last_sent.as_deref());
+            after.is_some() && walk.is_deep == request.is_deep && place == (dir, after)
         };
         let known = self.0.iter().position(is_it)?;
         self.0.remove(known).map(|(walk, _)| walk)
@@ -76,19 +80,26 @@ impl Walks {
 
 impl Walk {
     /// Begins behind a key, in the directories that lead there.
-    pub(super) fn from(
-        dir: Option<&Name>,
-        after: Option<&[u8]>,
-        served: &Served,
-    ) -> Result<Self, FileError> {
+    pub(super) fn from(request: PageRequest<'_>, served: &Served) -> Result<Self, FileError> {
+        let PageRequest {
+            dir,
+            after,
+            is_deep,
+            ..
+        } = request;
         let mut walk = Self {
             dir: dir.cloned(),
+            is_deep,
             last_sent: after.map(<[u8]>::to_vec),
             levels: vec![Level {
                 name: dir.cloned(),
                 ..Level::default()
             }],
         };
+        if !is_deep {
+            walk.levels[0].read_to = walk.last_sent.clone();
+            return Ok(walk);
+        }
         let mut components = after
             .unwrap_or_default()
             .split(|byte| *byte == b'/')
@@ -161,7 +172,7 @@ impl Walk {
             let Some((key, stat)) = level.names.pop_first() else {
                 if level.is_complete {
                     self.levels.pop();
-                } else if level.read(served)? {
+                } else if level.read(self.is_deep, served)? {
                     self.forget_names();
                 } else {
                     // Removed meanwhile, or what was a directory is none.
@@ -174,7 +185,7 @@ impl Walk {
                 continue;
             };
             // Replaced by something of another kind since it was read: its key is another one.
-            if walk_key(component, stat.kind) != key {
+            if self.is_deep && walk_key(component, stat.kind) != key {
                 continue;
             }
             let name = [&level.prefix[..], component].concat();
@@ -187,9 +198,11 @@ impl Walk {
                 level.names.insert(key, Some(stat));
                 return Ok(true);
             }
-            let last = page.last().map(|last| walk_key(&last.name, last.stat.kind));
-            self.last_sent = last;
-            if stat.kind == ObjectKind::Dir {
+            self.last_sent = page.last().map(|last| match self.is_deep {
+                true => walk_key(&last.name, last.stat.kind),
+                false => last.name.clone(),
+            });
+            if self.is_deep && stat.kind == ObjectKind::Dir {
                 level.open = None;
                 self.levels.push(below);
             }
@@ -248,7 +261,7 @@ impl Level {
 
     /// Reads the smallest keys that are greater than the last one read, at most [`MOST_NAMES`].
     /// Returns false if the directory is gone.
-    fn read(&mut self, served: &Served) -> Result<bool, FileError> {
+    fn read(&mut self, is_deep: bool, served: &Served) -> Result<bool, FileError> {
         let mut found = Smallest::behind(self.read_to.take());
         match served {
             Served::Files(_) => {
@@ -259,6 +272,13 @@ impl Level {
                 for entry in entries_of(open).map_err(|cause| error(cause.into()))? {
                     let entry = entry.map_err(|cause| error(cause.into()))?;
                     let name = entry.file_name().to_bytes();
+                    if is_hidden_name(name) {
+                        continue;
+                    }
+                    if !is_deep {
+                        found.add(name.to_vec(), None);
+                        continue;
+                    }
                     let kind = match entry.file_type() {
                         FileType::Directory => ObjectKind::Dir,
                         FileType::Unknown => {
@@ -268,9 +288,7 @@ impl Level {
                         }
                         _ => ObjectKind::File,
                     };
-                    if !is_hidden_name(name) {
-                        found.add(walk_key(name, kind), None);
-                    }
+                    found.add(walk_key(name, kind), None);
                 }
             }
             Served::Other(stored) => {
@@ -309,7 +327,7 @@ impl Level {
     }
 }
 
-/// Smallest keys of a directory, behind a certain one.
+/// Smallest keys of a directory, at most [`MOST_NAMES`], behind a certain one.
 struct Smallest {
     keys: BTreeMap<Vec<u8>, Option<ObjectStat>>,
     behind: Option<Vec<u8>>,
@@ -373,3 +391,64 @@ const MOST_KEPT: usize = 2 * MOST_NAMES;
 
 /// Number of entries that a storage is asked for at once.
 const MOST_LISTED: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::Quota;
+
+    #[test]
+    fn a_directory_with_more_names_than_are_kept_is_read_piece_by_piece() {
+        let names: Vec<Vec<u8>> = (0..=MOST_NAMES).map(|n| format!("{n:06}").into()).collect();
+        let read = |behind: Option<&[u8]>| {
+            let mut found = Smallest::behind(behind.map(<[u8]>::to_vec));
+            let mut names = names.iter().rev();
+            names
+                .by_ref()
+                .for_each(|name| found.add(name.clone(), None));
+            (
+                found.keys.into_keys().collect::<Vec<_>>(),
+                found.is_complete,
+            )
+        };
+        let (first, last) = names.split_at(MOST_NAMES);
+        assert!(read(None) == (first.to_vec(), false));
+        assert!(read(Some(&names[MOST_NAMES - 1])) == (last.to_vec(), true));
+        assert!(read(Some(b"~")) == (Vec::new(), true));
+    }
+
+    #[test]
+    fn a_listing_continues_where_it_was_and_no_more_than_four_are_kept() {
+        let names = ["a", "b", "c", "d", "e"].map(|text| Name::parse(text.as_bytes()).unwrap());
+        let request = |index: usize, after: Option<&'static [u8]>, is_deep| PageRequest {
+            dir: Some(&names[index]),
+            after,
+            most: 1,
+            digests: false,
+            is_deep,
+        };
+        let mut walks = Walks::default();
+        for name in &names {
+            let walk = Walk {
+                dir: Some(name.clone()),
+                is_deep: false,
+                last_sent: Some(b"x".to_vec()),
+                levels: Vec::new(),
+            };
+            let lease = Quota::new(1000).try_lease(walk.memory()).unwrap();
+            walks.keep(walk, lease);
+        }
+        for (index, after, is_deep, is_kept) in [
+            (0, Some(&b"x"[..]), false, false),
+            (1, Some(b"w"), false, false),
+            (1, None, false, false),
+            (1, Some(b"x"), true, false),
+            (1, Some(b"x"), false, true),
+            (1, Some(b"x"), false, false),
+            (4, Some(b"x"), false, true),
+        ] {
+            let taken = walks.take(request(index, after, is_deep));
+            assert_eq!(taken.is_some(), is_kept, "{index} {after:?} {is_deep}");
+        }
+    }
+}
