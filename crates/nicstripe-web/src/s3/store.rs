@@ -1,7 +1,7 @@
 //! Requests to a store: signed, over the first link that answers, with a bounded answer.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -55,11 +55,8 @@ pub(crate) struct StoreLink {
 }
 
 impl StoreLink {
-    /// Returns the address of the store over this link; the unspecified one before it has answered.
-    pub(crate) fn remote(&self) -> IpAddr {
-        self.remote
-            .lock()
-            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    pub(crate) fn remote(&self) -> Option<IpAddr> {
+        *self.remote.lock()
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_util::{bytes::Bytes, sync::CancellationToken};
 
 use super::{
     place::S3Place,
-    sending::{Begun, From, Going, Kept, MOST_PARTS, read_part},
+    sending::{Begun, From, Going, MOST_PARTS, read_part},
     source::{Source, base64, crc64},
     store::{Call, Reply, Store},
     unfinished::{self, Unfinished},
@@ -29,8 +29,8 @@ use crate::{
     blocking::blocking,
     clock::now,
     error::WebError,
+    moving::Tell,
     proof::{Algorithm, Proof},
-    state::Tell,
     store_error::StoreError,
 };
 
@@ -253,15 +253,14 @@ impl Upload {
             }
             earlier => earlier,
         };
-        let (record, begun, parts) = match earlier {
-            Some((record, upload)) if self.has(&upload.id).await => {
-                let (id, has_checksum) = (upload.id, true);
-                (Some(record), Begun { id, has_checksum }, upload.parts)
-            }
-            _ => {
-                let (record, begun) = self.begin(&metadata, path, &content).await?;
-                (record, begun, Vec::new())
-            }
+        let begun = match earlier {
+            Some((record, upload)) if self.has(&upload.id).await => Begun {
+                id: upload.id,
+                has_checksum: true,
+                record: Some(record),
+                parts: upload.parts,
+            },
+            _ => self.begin(&metadata, path, &content).await?,
         };
         let going = Going::new(
             &self.store,
@@ -270,16 +269,16 @@ impl Upload {
             From::File(source.clone()),
             source.pieces,
             begun,
-            Kept { record, parts },
+            (stop, tell),
         );
         let going = Arc::new(going?);
         let moving = now();
-        let resumed = going.state.lock().resumed;
+        let resumed = going.traffic.state.lock().resumed;
         tell(Event::Started {
             size: source.pieces.size,
             resumed,
         });
-        let moved = going.clone().run(stop, tell, self.options.patience).await;
+        let moved = going.clone().run(self.options.patience).await;
         let checked = moved.and_then(|()| source.check());
         if let Err(error) = checked {
             return Err(self.given_up(&going, error).await);
@@ -288,7 +287,7 @@ impl Upload {
             Ok(proved) => proved,
             Err(error) => return Err(self.given_up(&going, error).await),
         };
-        if let Some(record) = going.state.lock().record.take() {
+        if let Some(record) = going.traffic.state.lock().file.record.take() {
             record.end();
         }
         let mut report = going.report();
@@ -304,8 +303,9 @@ impl Upload {
         tell: &Tell,
     ) -> Result<Sent, WebError> {
         let begun = self.create(&[]).await?;
+        // One more than there may be: all are sent only once the end of the pipe is known.
         let pieces = Pieces {
-            size: self.options.part.saturating_mul(MOST_PARTS),
+            size: self.options.part.saturating_mul(MOST_PARTS + 1),
             each: self.options.part,
         };
         let going = Going::new(
@@ -315,7 +315,7 @@ impl Upload {
             From::Pipe(Mutex::default()),
             pieces,
             begun,
-            Kept::default(),
+            (stop, tell),
         );
         let going = Arc::new(going?);
         let moving = now();
@@ -323,17 +323,11 @@ impl Upload {
             size: 0,
             resumed: 0,
         });
-        going.state.lock().deal.limit(ChunkId(0));
-        let ended = stop.child_token();
-        let filling = going.fill(first, input, self.options.part, &ended);
-        let running = going.clone().run(&ended, tell, self.options.patience);
-        let (filled, moved) = tokio::join!(filling, running);
-        let complete = match (filled, moved) {
-            (Ok(()), Ok(())) => self.complete(&going, None).await,
-            (_, Err(WebError::Cancelled { .. })) if going.state.lock().is_broken => {
-                Err(WebError::TooLong { parts: MOST_PARTS })
-            }
-            (Err(error), _) | (_, Err(error)) => Err(error),
+        let filling = going.fill(first, input, self.options.part);
+        let running = going.clone().run(self.options.patience);
+        let complete = match tokio::join!(filling, running).1 {
+            Ok(()) => self.complete(&going, None).await,
+            Err(error) => Err(error),
         };
         match complete {
             Ok(proved) => {
@@ -352,9 +346,9 @@ impl Upload {
         metadata: &[(&'static str, String)],
         path: Option<PathBuf>,
         content: &str,
-    ) -> Result<(Option<Unfinished>, Begun), WebError> {
+    ) -> Result<Begun, WebError> {
         let Some(path) = path else {
-            return Ok((None, self.create(metadata).await?));
+            return self.create(metadata).await;
         };
         if Unfinished::is_without_id(&path) {
             self.abort_empty().await;
@@ -369,7 +363,7 @@ impl Upload {
         match self.create(metadata).await {
             Ok(begun) if begun.has_checksum => {
                 let record = record.and_then(|_| begin(&begun.id).ok());
-                Ok((record, begun))
+                Ok(Begun { record, ..begun })
             }
             // The store may have begun it, and the answer was lost.
             Err(error) if error.keeps_parts() => Err(error),
@@ -377,7 +371,7 @@ impl Upload {
                 if let Some(record) = record {
                     record.end();
                 }
-                Ok((None, created?))
+                created
             }
         }
     }
@@ -451,6 +445,8 @@ impl Upload {
         Ok(Begun {
             id: upload.ok_or_else(|| self.nonsense())?,
             has_checksum,
+            record: None,
+            parts: Vec::new(),
         })
     }
 
@@ -489,7 +485,7 @@ impl Upload {
     }
 
     async fn try_complete(&self, going: &Going, crc: &str) -> Result<Reply, WebError> {
-        let parts = going.state.lock().parts.clone();
+        let parts = going.traffic.state.lock().file.stored.clone();
         let has_checksum = going.has_checksum;
         let parts = parts.into_iter().map(|(part, (etag, crc))| CompletePart {
             number: part as u32 + 1,
@@ -536,8 +532,8 @@ impl Upload {
                 None => break,
             }
         }
-        let mut state = going.state.lock();
-        for (part, (etag, _)) in &mut state.parts {
+        let mut state = going.traffic.state.lock();
+        for (part, (etag, _)) in &mut state.file.stored {
             if let Some(found) = found.remove(part) {
                 *etag = found;
             }
@@ -558,7 +554,7 @@ impl Upload {
 
     /// Gives up an upload, unless a later run may continue it. Returns the error.
     async fn given_up(&self, going: &Going, error: WebError) -> WebError {
-        let mut record = going.state.lock().record.take();
+        let mut record = going.traffic.state.lock().file.record.take();
         let is_kept = record.is_some() && error.keeps_parts();
         if !is_kept {
             self.abort(&going.upload).await;
