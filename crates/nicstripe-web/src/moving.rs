@@ -58,7 +58,7 @@ pub(crate) struct Moving<F> {
 pub(crate) struct LinkNow {
     pub(crate) name: LinkName,
     /// Name in messages.
-    shown: String,
+    pub(crate) shown: String,
     pub(crate) state: LinkState,
     pub(crate) cause: Option<LinkError>,
     /// Where the file is for this link; `None` to ask again.
@@ -69,7 +69,7 @@ pub(crate) struct LinkNow {
     pub(crate) refusals: u32,
     /// True if bytes have moved.
     pub(crate) was_up: bool,
-    failures: u32,
+    pub(crate) failures: u32,
     /// Bytes that moved, also those of chunks that another link brought first.
     pub(crate) moved: u64,
     /// Streams that run, and how many should.

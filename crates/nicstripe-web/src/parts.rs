@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use nicstripe::{
-    CopyOptions, Event, LinkState, Report,
+    CopyOptions, Event, LinkState,
     storage::{ChunkSize, Grid, LocalPart, LocalRequest},
 };
 use nicstripe_proto::{ChunkId, ChunkSet, HashTree, deal::Deal, hash_tree::ChainingValue};
@@ -18,8 +18,10 @@ use crate::{
     clock::now,
     contact::{Agreed, Answers},
     error::WebError,
+    fetched::Fetched,
     moving::{LinkNow, Moving, Tell, Traffic},
-    proof::{Algorithm, Expected, Proof, hex},
+    options::FetchOptions,
+    proof::{Algorithm, Expected, Proof},
     state::{Content, Shared},
     stream::stream,
     target::{Output, Target, WINDOW, hash_behind, pour},
@@ -36,26 +38,16 @@ pub(crate) enum Destination<'a> {
 pub(crate) struct Parts<'a> {
     /// The first URL.
     pub(crate) url: &'a WebUrl,
+    pub(crate) options: &'a FetchOptions,
     pub(crate) links: Vec<Link>,
     pub(crate) answers: Answers,
-    pub(crate) agreed: &'a Agreed,
-    /// Streams per link at first, and at most.
-    pub(crate) streams: (usize, usize),
-    pub(crate) preserve: bool,
-    pub(crate) expected: Option<&'a Expected>,
-    pub(crate) proof: Proof,
-    pub(crate) patience: Duration,
+    pub(crate) agreed: Agreed,
+    pub(crate) expected: Option<(Expected, Proof)>,
     pub(crate) stop: CancellationToken,
     pub(crate) tell: Tell,
 }
 
-/// Complete file, with each chunk's value and the number of the URL that brought it.
-pub(crate) struct Complete {
-    pub(crate) report: Report,
-    pub(crate) proof: Proof,
-    pub(crate) brought: Brought,
-}
-
+/// Each chunk's value and the number of the URL that brought it.
 pub(crate) type Brought = Vec<(ChunkId, usize, ChainingValue)>;
 
 /// A file that has another digest than expected, with what each URL brought.
@@ -74,11 +66,14 @@ impl From<WebError> for Wrong {
 }
 
 impl Parts<'_> {
-    /// Fetches the file, and gives it its name once it is proved.
-    pub(crate) async fn fetch(self, target: Destination<'_>) -> Result<Complete, Wrong> {
-        let expected = self.expected.cloned();
-        let (patience, proof) = (self.patience, self.proof.clone());
-        let (shared, output) = self.begin(target).await?;
+    /// Fetches the file over all links, or those of one URL, and gives it its name once it is proved.
+    pub(crate) async fn fetch(
+        &self,
+        only: Option<usize>,
+        target: Destination<'_>,
+    ) -> Result<(Fetched, Brought), Wrong> {
+        let (expected, proof) = self.expected.clone().unzip();
+        let (shared, output) = self.begin(only, target).await?;
         let resumed = shared.traffic.state.lock().resumed;
         (shared.traffic.tell)(Event::Started {
             size: shared.grid.size,
@@ -98,7 +93,7 @@ impl Parts<'_> {
                 (None, None) => None,
             }
         };
-        let watching = watch_over(&shared, &mut streams, patience);
+        let watching = watch_over(&shared, &mut streams, self.options.patience);
         let (poured, ()) = tokio::join!(poured, watching);
         shared.traffic.stop.cancel();
         while streams.join_next().await.is_some() {}
@@ -129,16 +124,14 @@ impl Parts<'_> {
         };
         let mut report = shared.traffic.state.lock().report(shared.grid.size);
         (report.digest, report.etag, report.moving) = (digest, etag, now() - moving);
-        Ok(Complete {
-            report,
-            proof,
-            brought,
-        })
+        let proof = proof.unwrap_or(Proof::Version);
+        Ok((Fetched::new(report, proof), brought))
     }
 
     /// Opens the target, and collects what the streams share.
     async fn begin<'t>(
-        self,
+        &self,
+        only: Option<usize>,
         target: Destination<'t>,
     ) -> Result<(Arc<Shared>, Option<Output<'t>>), WebError> {
         let version = &self.agreed.found.version;
@@ -146,11 +139,12 @@ impl Parts<'_> {
         let chunk_size = ChunkSize::from_log2(CHUNK_LOG2).unwrap_or(ChunkSize::DEFAULT);
         let (target, have, output) = match target {
             Destination::File(path, copy) => {
-                let expected = self.expected.filter(|_| self.agreed.versions.len() > 1);
+                let expected = self.expected.as_ref().map(|(expected, _)| expected);
+                let expected = expected.filter(|_| self.agreed.versions.len() > 1);
                 let mut request = LocalRequest::new(size, origin(self.url, version, expected));
                 request.chunk_size = chunk_size;
                 request.modified = version.modified_at();
-                request.mode = version.mode.filter(|_| self.preserve);
+                request.mode = version.mode.filter(|_| self.options.preserve);
                 let begun = move || Ok(LocalPart::begin(&path, request, copy)?);
                 let (part, have) = blocking(begun).await?;
                 (Target::File(Box::new(part)), have, None)
@@ -163,13 +157,17 @@ impl Parts<'_> {
             Target::File(part) => part.grid(),
             Target::Stream(_) => Grid::new(size, chunk_size),
         };
-        let climb = Climb::new(self.streams.0, self.streams.1);
-        let answers = self.links.iter().zip(self.answers);
-        let now_of = |(link, answer): (&Link, Option<Result<_, _>>)| {
+        let (streams, most) = self.options.streams();
+        let is_used = |link: &Link| only.is_none_or(|source| link.source == source);
+        let all = self.links.iter().zip(&self.answers);
+        let now_of = |(link, answer): (&Link, &Option<Result<_, _>>)| {
+            let answer = answer.clone();
             let answer = answer.map(|answer| self.agreed.joined(link, answer?));
-            LinkNow::of(link, answer, climb.clone())
+            let now = LinkNow::of(link, answer, Climb::new(streams, most));
+            (link.clone(), now)
         };
-        let links_now: Vec<_> = answers.map(now_of).collect();
+        let used = all.filter(|(link, _)| is_used(link)).map(now_of);
+        let (links, links_now): (Vec<_>, Vec<_>) = used.unzip();
         let (mut tree, mut durable) = (HashTree::new(grid), ChunkSet::new());
         for subtree in have {
             if let (Ok(()), Ok(chunks)) = (tree.insert(subtree), subtree.chunks(grid)) {
@@ -190,10 +188,10 @@ impl Parts<'_> {
         let moving = Moving::new(deal, links_now, content);
         let shared = Shared {
             url: self.url.clone(),
-            links: self.links,
+            links,
             grid,
             target,
-            traffic: Traffic::new(moving, &self.stop, self.tell),
+            traffic: Traffic::new(moving, &self.stop, self.tell.clone()),
         };
         Ok((Arc::new(shared), output))
     }
@@ -301,7 +299,7 @@ pub(crate) fn check(expected: &Expected, found: &[u8], url: &WebUrl) -> Result<(
             url: url.to_string(),
             algorithm: expected.algorithm.name(),
             expected: expected.hex(),
-            found: hex(found),
+            found: hex::encode(found),
         }),
     }
 }

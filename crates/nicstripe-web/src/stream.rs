@@ -111,7 +111,12 @@ impl<'a> Request<'a> {
         let wish = Wish::Part(from, to, expected.condition());
         let link = &shared.links[self.link];
         let response = link.asked.send(link, &location, wish).await?;
-        match Answer::of(response.status(), response.headers())? {
+        let answer = Answer::of(response.status(), response.headers());
+        // The file has no such bytes any more.
+        if let Err(LinkError::Refused(StatusCode::RANGE_NOT_SATISFIABLE)) = &answer {
+            return Err(Breach::OtherVersion("a shorter file".to_owned()).into());
+        }
+        match answer? {
             Answer::Part { version, .. } | Answer::Whole(version)
                 if expected.is_contradicted_by(&version) =>
             {
@@ -130,12 +135,6 @@ impl<'a> Request<'a> {
                 return Err(other_range(from, to, first, end).into());
             }
             Answer::Whole(_) => return Err(other_range(from, to, 0, shared.grid.size).into()),
-            Answer::Later(status, after) => return Err(LinkError::Later(status, after).into()),
-            // The file has no such bytes any more.
-            Answer::Refused(StatusCode::RANGE_NOT_SATISFIABLE) => {
-                return Err(Breach::OtherVersion("a shorter file".to_owned()).into());
-            }
-            Answer::Refused(status) => return Err(LinkError::Refused(status).into()),
         }
         self.receive(response).await
     }

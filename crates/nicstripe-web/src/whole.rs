@@ -104,8 +104,6 @@ impl Whole<'_> {
         let version = match Answer::of(response.status(), response.headers())? {
             Answer::Whole(version) => version,
             Answer::Part { .. } => return Err(Breach::Range("unasked".to_owned()).into()),
-            Answer::Later(status, after) => return Err(LinkError::Later(status, after).into()),
-            Answer::Refused(status) => return Err(LinkError::Refused(status).into()),
         };
         let sink = match target {
             Destination::File(path, copy) => Sink::File(Arc::new(

@@ -264,25 +264,18 @@ impl Going {
         part: ChunkId,
         heard: &Arc<AtomicU64>,
     ) -> Result<Option<(String, String)>, LinkError> {
+        let with_crc = |bytes: Bytes| (crc64(&bytes), bytes);
         let read = match &self.from {
             From::File(source) => {
                 let source = source.clone();
-                blocking(move || {
-                    let bytes = source.read(part)?;
-                    let crc = crc64(&bytes);
-                    Ok((bytes, crc))
-                })
-                .await
+                blocking(move || source.read(part).map(with_crc)).await
             }
             From::Pipe(waiting) => match waiting.lock().get(&part.0).cloned() {
-                Some(bytes) => {
-                    let crc = crc64(&bytes);
-                    Ok((bytes, crc))
-                }
+                Some(bytes) => Ok(with_crc(bytes)),
                 None => return Ok(None),
             },
         };
-        let (bytes, crc) = match read {
+        let (crc, bytes) = match read {
             Ok(read) => read,
             Err(error) => {
                 self.traffic.fail(error);
@@ -328,13 +321,13 @@ impl Going {
                 }
             }
         };
-        let ((headers, _), remote) = reply?;
+        let reply = reply?;
         let rest = heard.load(Ordering::Relaxed).saturating_sub(before);
         self.traffic.heard(link, rest);
-        if let Some(remote) = remote {
+        if let Some((_, remote)) = reply.by {
             self.traffic.state.lock().links[link].name.remote = remote;
         }
-        let etag = headers.get("etag").and_then(|etag| etag.to_str().ok());
+        let etag = reply.header("etag");
         let etag = etag.filter(|etag| etag.len() < 1024 && !etag.contains(char::is_control));
         match etag {
             Some(etag) => Ok(Some((etag.to_owned(), crc))),

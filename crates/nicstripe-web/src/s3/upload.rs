@@ -134,13 +134,8 @@ impl Upload {
         };
         let mut sent = match source.pieces.count() {
             0 | 1 => {
-                let bytes = match source.pieces.count() {
-                    0 => Bytes::new(),
-                    _ => {
-                        let of = source.clone();
-                        blocking(move || of.read(ChunkId(0))).await?
-                    }
-                };
+                let of = source.clone();
+                let bytes = blocking(move || of.read(ChunkId(0))).await?;
                 self.at_once(bytes, self.metadata(&source, digest), &stop, &tell)
                     .await
             }
@@ -390,12 +385,12 @@ impl Upload {
     }
 
     async fn empty_uploads(&self) -> Result<Vec<String>, WebError> {
-        let bucket = self.place.with_key("").map_err(|_| self.nonsense())?;
+        let bucket = S3Place::root(self.place.bucket());
         let call = Call::new(Method::GET, &bucket)
             .query("prefix", self.place.key())
             .query("uploads", "");
         let reply = self.store.call(&call).await?;
-        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.nonsense())?;
+        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
         let of_key = page
             .uploads
             .into_iter()
@@ -443,7 +438,7 @@ impl Upload {
             !upload.is_empty() && upload.len() < 4096 && !upload.contains(char::is_control)
         });
         Ok(Begun {
-            id: upload.ok_or_else(|| self.nonsense())?,
+            id: upload.ok_or_else(|| self.place.nonsense())?,
             has_checksum,
             record: None,
             parts: Vec::new(),
@@ -495,7 +490,7 @@ impl Upload {
         let body = CompleteBody {
             parts: parts.collect(),
         };
-        let body = quick_xml::se::to_string(&body).map_err(|_| self.nonsense())?;
+        let body = quick_xml::se::to_string(&body).map_err(|_| self.place.nonsense())?;
         let call = Call::new(Method::POST, &self.place)
             .query("uploadId", going.upload.clone())
             .header("x-amz-checksum-crc64nvme", crc)
@@ -516,7 +511,7 @@ impl Upload {
             }
             call.query.sort();
             let reply = self.store.call(&call).await?;
-            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.nonsense())?;
+            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
             for part in page.parts {
                 let number = u64::from(part.number).wrapping_sub(1);
                 let length = going.pieces_len(number);
@@ -597,12 +592,6 @@ impl Upload {
     fn exists(&self) -> WebError {
         WebError::Exists {
             place: self.place.to_string(),
-        }
-    }
-
-    fn nonsense(&self) -> WebError {
-        WebError::Nonsense {
-            url: self.place.to_string(),
         }
     }
 }
