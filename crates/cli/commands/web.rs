@@ -28,14 +28,16 @@ pub(super) fn options(links: &LinkArgs) -> Result<FetchOptions, Failure> {
     if let Some(option) = port.or_else(|| links.beyond_interfaces()) {
         return Err(refused(option));
     }
+    Ok(over_interfaces(links))
+}
+
+/// Returns the options of a fetch over the interfaces of the command line.
+pub(super) fn over_interfaces(links: &LinkArgs) -> FetchOptions {
     let mut options = FetchOptions::default();
-    options.links = links
-        .link
-        .iter()
-        .map(|link| link.local.to_string())
-        .collect();
+    let names = links.link.iter().map(|link| link.local.to_string());
+    options.links = names.collect();
     options.excluded = links.excluded().to_vec();
-    Ok(options)
+    options
 }
 
 pub(super) fn refused(option: &str) -> Failure {

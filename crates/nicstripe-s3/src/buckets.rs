@@ -26,7 +26,7 @@ pub(crate) async fn list(store: &Store) -> Result<Reply, S3Error> {
     loop {
         let entry = entries.next().await;
         let Some(entry) =
-            entry.map_err(|error| S3Error::from(error).missing(Code::NoSuchBucket))?
+            entry.map_err(|error| S3Error::from(error).missing(Code::NO_SUCH_BUCKET))?
         else {
             break;
         };
@@ -52,9 +52,9 @@ pub(crate) async fn create(store: &Store, bucket: &Bucket) -> Result<Reply, S3Er
     match store.require_bucket(bucket).await {
         Ok(()) => {
             let why = "the bucket exists";
-            return Err(S3Error::new(Code::BucketAlreadyOwnedByYou, why));
+            return Err(S3Error::new(Code::BUCKET_ALREADY_OWNED_BY_YOU, why));
         }
-        Err(error) if error.code == Code::NoSuchBucket => {}
+        Err(error) if error.code == Code::NO_SUCH_BUCKET => {}
         Err(error) => return Err(error),
     }
     store.client.make_dir(&bucket.dir).await?;
@@ -75,10 +75,10 @@ pub(crate) async fn delete(store: &Store, bucket: &Bucket) -> Result<Reply, S3Er
     match left.into_iter().find(|one| one.name == bucket.dir) {
         None => Ok(reply::empty(StatusCode::NO_CONTENT)),
         Some(one) if one.error.fail_code() == Some(FailCode::Exists) => Err(S3Error::new(
-            Code::BucketNotEmpty,
+            Code::BUCKET_NOT_EMPTY,
             "the bucket is not empty",
         )),
-        Some(one) => Err(S3Error::from(one.error).missing(Code::NoSuchBucket)),
+        Some(one) => Err(S3Error::from(one.error).missing(Code::NO_SUCH_BUCKET)),
     }
 }
 
@@ -103,11 +103,11 @@ pub(crate) fn configuration(what: &str) -> Result<Reply, S3Error> {
         "ownershipControls" => "OwnershipControlsNotFoundError",
         _ => {
             let why = format!("{what} is not supported");
-            return Err(S3Error::new(Code::NotImplemented, why));
+            return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
         }
     };
     Err(S3Error::new(
-        Code::NotConfigured(word),
+        Code::not_configured(word),
         format!("buckets have no {what} here"),
     ))
 }

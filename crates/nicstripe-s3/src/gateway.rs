@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::future::poll_fn;
+use http_body_util::BodyExt as _;
 use hyper::{
     Method, Version,
     body::{Body, Bytes},
@@ -80,13 +80,13 @@ impl Gateway {
     /// Returns the response to a request for another host name.
     pub fn misdirected(&self, head: &Parts) -> Reply {
         let why = "the request is for another host";
-        self.refuse(head, &S3Error::new(Code::Forwarded, why))
+        self.refuse(head, &S3Error::new(Code::FORWARDED, why))
     }
 
     /// Returns the response to a request from a web page.
     pub fn from_a_page(&self, head: &Parts) -> Reply {
         let why = "the request is from a web page";
-        self.refuse(head, &S3Error::new(Code::AccessDenied, why))
+        self.refuse(head, &S3Error::new(Code::ACCESS_DENIED, why))
     }
 
     /// Carries out a request. What it wrote until it fails or is dropped leaves nothing.
@@ -149,8 +149,7 @@ fn closing(head: &Parts, mut reply: Reply) -> Reply {
 async fn drain<B: RequestBody>(body: &mut B) {
     let mut left = MOST_DRAINED;
     let rest = async {
-        while let Some(Ok(frame)) =
-            poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await
+        while let Some(Ok(frame)) = body.frame().await
             && left > 0
         {
             let len = frame.data_ref().map_or(0, Bytes::len);

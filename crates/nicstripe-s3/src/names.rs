@@ -30,13 +30,13 @@ impl Bucket {
         if !is_bucket(name.as_bytes()) {
             let why =
                 "a bucket is a directory of letters, digits, `-`, `_` and `.`, not at the start";
-            return Err(S3Error::new(Code::InvalidBucketName, why));
+            return Err(S3Error::new(Code::INVALID_BUCKET_NAME, why));
         }
         let above = base.into_iter().flat_map(Name::components);
         let dir = Name::new(above.chain([name.as_bytes()]));
         Ok(Self {
             name: name.to_owned(),
-            dir: dir.map_err(|error| S3Error::new(Code::InvalidBucketName, error.to_string()))?,
+            dir: dir.map_err(|error| S3Error::new(Code::INVALID_BUCKET_NAME, error.to_string()))?,
         })
     }
 
@@ -44,13 +44,13 @@ impl Bucket {
     pub(crate) fn target(&self, key: &str) -> Result<Target, S3Error> {
         if key.len() > LONGEST_KEY {
             let why = format!("a key has at most {LONGEST_KEY} bytes");
-            return Err(S3Error::new(Code::KeyTooLong, why));
+            return Err(S3Error::new(Code::KEY_TOO_LONG, why));
         }
         let is_folder = key.ends_with('/');
         let path = key.strip_suffix('/').unwrap_or(key);
         let refused = |why: String| {
             let why = format!("a key is the path of a file here: {why}");
-            S3Error::new(Code::InvalidArgument, why)
+            S3Error::new(Code::INVALID_ARGUMENT, why)
         };
         let below = path.split('/').map(str::as_bytes);
         let name = Name::new(self.dir.components().chain(below));
@@ -75,7 +75,7 @@ impl Bucket {
     /// Returns the directory for the parts of uploads.
     pub(crate) fn uploads(&self) -> Result<Name, S3Error> {
         let uploads = self.below(UPLOADS);
-        uploads.ok_or_else(|| S3Error::new(Code::InvalidBucketName, "the bucket is too deep"))
+        uploads.ok_or_else(|| S3Error::new(Code::INVALID_BUCKET_NAME, "the bucket is too deep"))
     }
 }
 

@@ -13,7 +13,6 @@ use crate::{
         condition::Conditions,
         error::{Code, S3Error},
         payload::{Ended, Payload, RequestBody},
-        signature::hex,
     },
     reply::{self, Reply},
     store::Store,
@@ -46,7 +45,7 @@ pub(crate) async fn writing(
         true => {
             let object = store.object(&target.name).await?;
             conditions.require(&object.etag(), object.stat.modified)?;
-            let untold = || S3Error::new(Code::NotImplemented, "the daemon tells no entity tags");
+            let untold = || S3Error::new(Code::NOT_IMPLEMENTED, "the daemon tells no entity tags");
             Some(object.stat.etag.ok_or_else(untold)?)
         }
     };
@@ -73,7 +72,7 @@ pub(crate) async fn put<B: RequestBody>(
     let (report, ended) = write(store, &target.name, writing, attributes, payload).await?;
     unfinished.is_whole = true;
     let etag = match ended.md5 {
-        Some(md5) => hex(&md5),
+        Some(md5) => hex::encode(md5),
         None => match report.etag {
             Some(etag) => opaque(Some(etag), &NO_STAT),
             None => store.object(&target.name).await?.etag(),
@@ -136,7 +135,7 @@ async fn put_folder<B: RequestBody>(
 ) -> Result<Reply, S3Error> {
     if payload.len() > 0 {
         let why = "a key that ends with a slash is a directory here, and has no content";
-        return Err(S3Error::new(Code::InvalidRequest, why));
+        return Err(S3Error::new(Code::INVALID_REQUEST, why));
     }
     payload.whole(0).await?;
     make_folder(store, target, writing).await?;
@@ -157,7 +156,7 @@ pub(crate) async fn make_folder(
             Err(error) => return Err(error),
             Ok(_) => {
                 let why = "a condition of the request is not met";
-                return Err(S3Error::new(Code::PreconditionFailed, why));
+                return Err(S3Error::new(Code::PRECONDITION_FAILED, why));
             }
         }
     }
@@ -183,7 +182,7 @@ async fn write<B: RequestBody>(
     if len <= MOST_AT_ONCE {
         let _memory = store.memory(len).await;
         let (bytes, ended) = payload.with_md5().whole(MOST_AT_ONCE).await?;
-        let md5 = ended.md5.map(|md5| hex(&md5)).unwrap_or_default();
+        let md5 = ended.md5.map(hex::encode).unwrap_or_default();
         stored::keep_etag(&mut attributes, &md5, len)?;
         let written = store
             .client
@@ -192,7 +191,7 @@ async fn write<B: RequestBody>(
         return Ok((written?, ended));
     }
     if let Some(md5) = payload.content_md5() {
-        stored::keep_etag(&mut attributes, &hex(&md5), len)?;
+        stored::keep_etag(&mut attributes, &hex::encode(md5), len)?;
     }
     stream(store, name, options, &attributes, payload).await
 }

@@ -25,7 +25,7 @@ pub(crate) async fn one(
     for name in ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"] {
         if headers.contains_key(name) {
             let why = format!("{name} is not supported");
-            return Err(S3Error::new(Code::NotImplemented, why));
+            return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
         }
     }
     let conditions = Conditions::of(headers, "");
@@ -124,7 +124,7 @@ pub(crate) fn wanted(
     document: &[u8],
     xml: &mut Xml,
 ) -> Result<(Vec<Target>, bool), S3Error> {
-    let malformed = |why: String| S3Error::new(Code::MalformedXml, why);
+    let malformed = |why: String| S3Error::new(Code::MALFORMED_XML, why);
     let delete = xml::read(document, "Delete")?;
     let count = delete.all("Object").count();
     if !(1..=MOST_KEYS).contains(&count) {
@@ -141,7 +141,7 @@ pub(crate) fn wanted(
         match (unsupported, bucket.target(key)) {
             (Some((_, what)), _) => {
                 let why = format!("{what} are not supported");
-                tell_error(xml, key, &S3Error::new(Code::NotImplemented, why));
+                tell_error(xml, key, &S3Error::new(Code::NOT_IMPLEMENTED, why));
             }
             (None, Ok(target)) => targets.push(target),
             (None, Err(error)) => tell_error(xml, key, &error),

@@ -1,15 +1,12 @@
 //! Responses, whose bodies are read from the daemon while they are sent.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Response, StatusCode,
-    body::{Body, Bytes, Frame, SizeHint},
+    body::{Bytes, Frame},
     header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue},
 };
 use nicstripe::ObjectReader;
@@ -27,61 +24,32 @@ use crate::protocol::{
 /// Response to a request.
 pub type Reply = Response<ReplyBody>;
 
-/// Body of a response.
-#[derive(Debug)]
-pub struct ReplyBody(Content);
+/// Body of a response. An error ends it early, which clients notice from the length that was announced.
+pub type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
 
-#[derive(Debug)]
-enum Content {
-    /// Body in memory; `None` once it was sent.
-    Ready(Option<Bytes>),
-    /// Object that is being read. `left` is the number of bytes still to send.
-    Object {
-        pieces: mpsc::Receiver<io::Result<Bytes>>,
-        left: u64,
-    },
-    /// Result of work that takes long.
-    Later(mpsc::Receiver<Bytes>),
+/// Returns a body in memory.
+fn ready(bytes: impl Into<Bytes>) -> ReplyBody {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    /// Returns the next bytes. An error ends the response early, which clients notice from the length
-    /// that was announced.
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let next = match &mut self.get_mut().0 {
-            Content::Ready(bytes) => bytes.take().map(Ok),
-            Content::Object { left: 0, .. } => None,
-            Content::Object { pieces, left } => {
-                Some(counted(ready!(pieces.poll_recv(context)), left))
-            }
-            Content::Later(pieces) => ready!(pieces.poll_recv(context)).map(Ok),
-        };
-        Poll::Ready(next.map(|bytes| bytes.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            Content::Ready(bytes) => bytes.is_none(),
-            Content::Object { left, .. } => *left == 0,
-            Content::Later(_) => false,
+/// Returns an object that is being read, of which so many bytes are still to send.
+fn read(pieces: mpsc::Receiver<io::Result<Bytes>>, left: u64) -> ReplyBody {
+    let next = |(mut pieces, mut left): (mpsc::Receiver<_>, u64)| async move {
+        if left == 0 {
+            return None;
         }
-    }
+        let piece = counted(pieces.recv().await, &mut left);
+        Some((piece.map(Frame::data), (pieces, left)))
+    };
+    StreamBody::new(stream::unfold((pieces, left), next)).boxed_unsync()
+}
 
-    fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            Content::Ready(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-            Content::Object { left, .. } => SizeHint::with_exact(*left),
-            Content::Later(_) => SizeHint::default(),
-        }
-    }
+/// Returns the result of work that takes long.
+fn later(mut pieces: mpsc::Receiver<Bytes>) -> ReplyBody {
+    let next = stream::poll_fn(move |context| pieces.poll_recv(context));
+    StreamBody::new(stream::StreamExt::map(next, |bytes| Ok(Frame::data(bytes)))).boxed_unsync()
 }
 
 fn counted(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
@@ -105,7 +73,7 @@ fn counted(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes
 }
 
 pub(crate) fn empty(status: StatusCode) -> Reply {
-    let mut reply = Response::new(ReplyBody(Content::Ready(None)));
+    let mut reply = Response::new(ready(Bytes::new()));
     *reply.status_mut() = status;
     if status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED {
         let nothing = HeaderValue::from_static("0");
@@ -117,7 +85,7 @@ pub(crate) fn empty(status: StatusCode) -> Reply {
 /// Returns a document.
 pub(crate) fn xml(status: StatusCode, document: &str) -> Reply {
     let text = format!("{DECLARATION}{document}");
-    let mut reply = Response::new(ReplyBody(Content::Ready(Some(text.into()))));
+    let mut reply = Response::new(ready(text));
     *reply.status_mut() = status;
     let kind = HeaderValue::from_static("application/xml");
     reply.headers_mut().insert(CONTENT_TYPE, kind);
@@ -159,7 +127,7 @@ pub(crate) fn object(
             }
         }
     });
-    *reply.body_mut() = ReplyBody(Content::Object { pieces, left: len });
+    *reply.body_mut() = read(pieces, len);
     with_length(reply, len)
 }
 
@@ -175,7 +143,7 @@ pub(crate) async fn patient(
             let (to, pieces) = mpsc::channel(1);
             tokio::spawn(tell_later(working, to));
             let mut reply = xml(StatusCode::OK, "");
-            *reply.body_mut() = ReplyBody(Content::Later(pieces));
+            *reply.body_mut() = later(pieces);
             Ok(reply)
         }
     }
@@ -199,7 +167,7 @@ async fn tell_later(mut working: JoinHandle<Result<String, S3Error>>, to: mpsc::
 fn joined(
     done: Result<Result<String, S3Error>, tokio::task::JoinError>,
 ) -> Result<String, S3Error> {
-    done.unwrap_or_else(|error| Err(S3Error::new(Code::InternalError, error.to_string())))
+    done.unwrap_or_else(|error| Err(S3Error::new(Code::INTERNAL_ERROR, error.to_string())))
 }
 
 /// Returns the document of an error.

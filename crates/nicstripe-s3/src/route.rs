@@ -33,7 +33,7 @@ pub(crate) async fn answer<B: RequestBody>(
     } = allowed;
     if !matches!(query.get("versionId"), None | Some("" | "null")) {
         let why = "objects have no versions here";
-        return Err(S3Error::new(Code::InvalidArgument, why));
+        return Err(S3Error::new(Code::INVALID_ARGUMENT, why));
     }
     let path = head.uri.path();
     let path = path.strip_prefix('/').unwrap_or(path);
@@ -162,11 +162,11 @@ fn subresource(query: &Query, known: &[&'static str]) -> Option<&'static str> {
 }
 
 fn unsupported(what: &str) -> S3Error {
-    S3Error::new(Code::NotImplemented, format!("{what} is not supported"))
+    S3Error::new(Code::NOT_IMPLEMENTED, format!("{what} is not supported"))
 }
 
 fn no_method() -> S3Error {
-    S3Error::new(Code::MethodNotAllowed, "there is no such operation")
+    S3Error::new(Code::METHOD_NOT_ALLOWED, "there is no such operation")
 }
 
 const OF_BUCKET: [&str; 27] = [

@@ -79,9 +79,9 @@ impl Store {
 
     /// Fails unless a bucket exists.
     pub(crate) async fn require_bucket(&self, bucket: &Bucket) -> Result<(), S3Error> {
-        let missing = || S3Error::new(Code::NoSuchBucket, "there is no such bucket");
+        let missing = || S3Error::new(Code::NO_SUCH_BUCKET, "there is no such bucket");
         let stat = self.client.stat(&bucket.dir).await;
-        let stat = stat.map_err(|error| S3Error::from(error).missing(Code::NoSuchBucket))?;
+        let stat = stat.map_err(|error| S3Error::from(error).missing(Code::NO_SUCH_BUCKET))?;
         match stat.kind {
             Kind::Dir => Ok(()),
             _ => Err(missing()),
@@ -93,7 +93,7 @@ impl Store {
         let head = self.client.head(name).await.map_err(S3Error::of_read)?;
         match head.stat.kind {
             Kind::File => Ok(head.into()),
-            _ => Err(S3Error::new(Code::NoSuchKey, "there is no such object")),
+            _ => Err(S3Error::new(Code::NO_SUCH_KEY, "there is no such object")),
         }
     }
 

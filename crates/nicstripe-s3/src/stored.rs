@@ -13,7 +13,6 @@ use crate::protocol::{
     date,
     error::{Code, S3Error},
     query::Query,
-    signature::hex,
 };
 
 /// Object with its attributes.
@@ -90,7 +89,7 @@ pub(crate) fn opaque(etag: Option<ETag>, stat: &Stat) -> String {
         Some(etag) => etag.to_string(),
         None => format!("{} {}", stat.size, date::iso(stat.modified)),
     };
-    format!("{}-0", hex(&Md5::digest(text)))
+    format!("{}-0", hex::encode(Md5::digest(text)))
 }
 
 /// Keeps the tag of an object of this size.
@@ -147,13 +146,13 @@ fn refuse_others(headers: &HeaderMap) -> Result<(), S3Error> {
         match name.as_str() {
             "x-amz-acl" if !["private", "bucket-owner-full-control"].contains(&&*value) => {
                 return Err(S3Error::new(
-                    Code::AclNotSupported,
+                    Code::ACL_NOT_SUPPORTED,
                     "objects have no access control lists here",
                 ));
             }
             "x-amz-storage-class" if value != "STANDARD" => {
                 return Err(S3Error::new(
-                    Code::InvalidStorageClass,
+                    Code::INVALID_STORAGE_CLASS,
                     "the only storage class is STANDARD",
                 ));
             }
@@ -161,7 +160,7 @@ fn refuse_others(headers: &HeaderMap) -> Result<(), S3Error> {
             "x-amz-tagging" | "x-amz-website-redirect-location" => return Err(unsupported(name)),
             grant if grant.starts_with("x-amz-grant-") => {
                 return Err(S3Error::new(
-                    Code::AclNotSupported,
+                    Code::ACL_NOT_SUPPORTED,
                     "objects have no access control lists here",
                 ));
             }
@@ -179,15 +178,15 @@ fn refuse_others(headers: &HeaderMap) -> Result<(), S3Error> {
 }
 
 fn unsupported(name: &HeaderName) -> S3Error {
-    S3Error::new(Code::NotImplemented, format!("{name} is not supported"))
+    S3Error::new(Code::NOT_IMPLEMENTED, format!("{name} is not supported"))
 }
 
 fn invalid(name: &HeaderName, why: &str) -> S3Error {
-    S3Error::new(Code::InvalidArgument, format!("the header {name} {why}"))
+    S3Error::new(Code::INVALID_ARGUMENT, format!("the header {name} {why}"))
 }
 
 fn too_large(error: impl std::error::Error) -> S3Error {
-    S3Error::new(Code::MetadataTooLarge, error.to_string())
+    S3Error::new(Code::METADATA_TOO_LARGE, error.to_string())
 }
 
 /// Returns true for a header that is an attribute of the object.

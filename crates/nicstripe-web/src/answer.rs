@@ -13,7 +13,7 @@ use reqwest::{
     },
 };
 
-use crate::error::Breach;
+use crate::error::{Breach, LinkError};
 
 /// Version of a file, as the headers of an answer name it. Two answers of one version are parts of
 /// the same bytes.
@@ -98,10 +98,6 @@ pub(crate) enum Answer {
     },
     /// The whole file, because the server has no ranges or has another version.
     Whole(Version),
-    /// The server has too much to do; ask again after this time.
-    Later(StatusCode, Duration),
-    /// The server refuses.
-    Refused(StatusCode),
 }
 
 impl Answer {
@@ -109,21 +105,21 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// The headers contradict each other, or the bytes are encoded.
-    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Result<Self, Breach> {
+    /// The server refuses or has too much to do, the headers contradict each other, or the bytes are encoded.
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Result<Self, LinkError> {
         if matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
         ) {
-            return Ok(Self::Later(status, retry_after(headers)));
+            return Err(LinkError::Later(status, retry_after(headers)));
         }
         if !status.is_success() {
-            return Ok(Self::Refused(status));
+            return Err(LinkError::Refused(status));
         }
         if headers.contains_key(CONTENT_ENCODING) {
             let encoding = text(headers, CONTENT_ENCODING).unwrap_or("several times");
             if !encoding.eq_ignore_ascii_case("identity") {
-                return Err(Breach::Encoded(cut(encoding)));
+                return Err(Breach::Encoded(cut(encoding)).into());
             }
         }
         let length = text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
@@ -134,7 +130,7 @@ impl Answer {
                 let malformed = || Breach::Range(cut(range));
                 let (from, to, size) = content_range(range).ok_or_else(malformed)?;
                 if length.is_some_and(|length: u64| length != to - from) {
-                    return Err(malformed());
+                    return Err(malformed().into());
                 }
                 Ok(Self::Part {
                     version: Version::of(headers, size),
@@ -142,7 +138,7 @@ impl Answer {
                     to,
                 })
             }
-            other => Ok(Self::Refused(other)),
+            other => Err(LinkError::Refused(other)),
         }
     }
 }
@@ -245,7 +241,7 @@ mod tests {
         headers
     }
 
-    fn part(range: &str, more: &[(&'static str, &str)]) -> Result<Answer, Breach> {
+    fn part(range: &str, more: &[(&'static str, &str)]) -> Result<Answer, LinkError> {
         let lines = [&[("content-range", range)], more].concat();
         Answer::of(StatusCode::PARTIAL_CONTENT, &headers(&lines))
     }
@@ -308,7 +304,9 @@ mod tests {
             "bytes 0-99999999999999999999/*",
             "bytes 0-1/18446744073709551616",
         ] {
-            assert!(matches!(part(range, &[]), Err(Breach::Range(_))), "{range}");
+            let found = part(range, &[]);
+            let is_refused = matches!(found, Err(LinkError::Breach(Breach::Range(_))));
+            assert!(is_refused, "{range}");
         }
         assert!(part("bytes 0-9/10", &[("content-length", "9")]).is_err());
         assert!(part("bytes 0-9/*", &[]).is_ok());
@@ -336,7 +334,10 @@ mod tests {
     #[test]
     fn encoded_bytes_are_refused() {
         let of = |encoding| Answer::of(StatusCode::OK, &headers(&[("content-encoding", encoding)]));
-        assert!(matches!(of("gzip"), Err(Breach::Encoded(_))));
+        assert!(matches!(
+            of("gzip"),
+            Err(LinkError::Breach(Breach::Encoded(_)))
+        ));
         assert!(of("identity").is_ok());
     }
 
@@ -350,13 +351,11 @@ mod tests {
             ("Sun, 06 Nov 1994 08:49:37 GMT", 1000),
         ] {
             let headers = headers(&[("retry-after", after)]);
-            let answer = Answer::of(StatusCode::SERVICE_UNAVAILABLE, &headers).unwrap();
-            assert_eq!(
-                answer,
-                Answer::Later(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    Duration::from_millis(expected)
-                ),
+            let busy = StatusCode::SERVICE_UNAVAILABLE;
+            let later = Answer::of(busy, &headers).unwrap_err();
+            let expected = Duration::from_millis(expected);
+            assert!(
+                matches!(later, LinkError::Later(status, time) if (status, time) == (busy, expected)),
                 "{after}"
             );
         }

@@ -7,6 +7,7 @@ use reqwest::{
     header::{ACCEPT_ENCODING, COOKIE, HeaderMap, HeaderValue, IF_RANGE, LOCATION, RANGE},
 };
 use tokio::time::timeout;
+use tokio_util::bytes::{Bytes, BytesMut};
 
 use crate::{
     answer::{Answer, Version, is_settled},
@@ -134,8 +135,6 @@ impl Asked {
             } => (version, true),
             Answer::Part { from, to, .. } => return Err(other_range(0, 1, from, to).into()),
             Answer::Whole(version) => (version, false),
-            Answer::Later(status, after) => return Err(LinkError::Later(status, after)),
-            Answer::Refused(status) => return Err(LinkError::Refused(status)),
         };
         Ok(Found {
             location,
@@ -230,6 +229,18 @@ impl Asked {
             None => request,
         }
     }
+}
+
+/// Reads a whole body of so many bytes at most.
+pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Bytes, LinkError> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = response.chunk().await.map_err(LinkError::of_request)? {
+        body.extend_from_slice(&piece);
+        if body.len() > most {
+            return Err(Breach::Long.into());
+        }
+    }
+    Ok(body.freeze())
 }
 
 pub(crate) fn other_range(from: u64, to: u64, found_from: u64, found_to: u64) -> Breach {

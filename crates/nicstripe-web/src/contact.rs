@@ -9,6 +9,7 @@ use crate::{
     ask::{Found, Link},
     clock::now,
     error::{Breach, LinkError},
+    moving::Pauses,
 };
 
 /// Answers of all links, in their order; `None` for a link that has not answered in time.
@@ -48,20 +49,19 @@ pub(crate) async fn ask_all(links: &[Link], patience: Duration) -> Answers {
 /// Asks over one link until it answers, or nothing is to be expected.
 async fn ask(link: &Link, patience: Duration) -> Result<Found, LinkError> {
     let begun = now();
-    let mut pause = Duration::from_millis(250);
+    let mut pauses = Pauses::default();
     loop {
         let answer = link.asked.find(link).await;
         let error = match &answer {
             Ok(_) => return answer,
             Err(error) => error,
         };
-        let wait = pause.max(error.asked_pause());
+        let wait = pauses.after(error);
         if error.is_final() || now() - begun + wait >= patience {
             return answer;
         }
         tracing::debug!(interface = link.interface, %error, "asks again");
         tokio::time::sleep(wait).await;
-        pause = (pause * 2).min(Duration::from_secs(5));
     }
 }
 

@@ -181,18 +181,7 @@ impl WebError {
             | Self::TimedOut { resumable, .. }
             | Self::Cancelled { resumable } => *resumable,
             Self::File(error) => error.resumable,
-            Self::NoLink { .. }
-            | Self::Changed { .. }
-            | Self::Digest { .. }
-            | Self::Output(_)
-            | Self::NoDigest
-            | Self::Endpoint { .. }
-            | Self::Nonsense { .. }
-            | Self::SourceChanged { .. }
-            | Self::Exists { .. }
-            | Self::Nothing { .. }
-            | Self::TooLong { .. }
-            | Self::NoSum { .. } => false,
+            _ => false,
         }
     }
 }

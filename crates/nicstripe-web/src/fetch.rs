@@ -17,14 +17,14 @@ use crate::{
     ask::Link,
     blocking::blocking,
     clock::now,
-    contact::{Agreed, Answers, agree, ask_all, causes},
+    contact::{Agreed, agree, ask_all, causes},
     error::WebError,
     fetched::Fetched,
     links::Links,
+    moving::Tell,
     options::FetchOptions,
-    parts::{Brought, Complete, Destination, Parts, Wrong},
+    parts::{Brought, Destination, Parts, Wrong},
     proof::{Expected, Hashing, Proof},
-    state::Tell,
     sums,
     url::WebUrl,
     whole::Whole,
@@ -131,7 +131,9 @@ impl Fetch {
         }
         let mut fetched = match agreed.found.can_be_dealt() {
             true => {
-                let all = All {
+                let parts = Parts {
+                    url: &self.url,
+                    options: &self.options,
                     links,
                     answers,
                     agreed,
@@ -139,7 +141,7 @@ impl Fetch {
                     stop,
                     tell,
                 };
-                self.in_parts(to, all).await
+                self.in_parts(to, parts).await
             }
             false => {
                 let whole = Whole {
@@ -219,30 +221,30 @@ impl Fetch {
 
     /// Fetches in parts from all URLs. If the digest is wrong, each URL is tried alone, and those that
     /// sent other bytes before are named.
-    async fn in_parts(&self, to: To<'_>, all: All) -> Result<Fetched, WebError> {
-        let sources = all.agreed.versions.len();
+    async fn in_parts(&self, to: To<'_>, parts: Parts<'_>) -> Result<Fetched, WebError> {
+        let sources = parts.agreed.versions.len();
         let destination = self.destination(to);
         let Destination::File(path, copy) = destination else {
-            let complete = all.parts(self, None).fetch(destination).await;
-            return complete.map(Complete::fetched).map_err(|wrong| wrong.error);
+            let complete = parts.fetch(None, destination).await;
+            return complete
+                .map(|(fetched, _)| fetched)
+                .map_err(|wrong| wrong.error);
         };
         let file = || Destination::File(path.clone(), copy);
-        let wrong = match all.parts(self, None).fetch(file()).await {
-            Ok(complete) => return Ok(complete.fetched()),
+        let wrong = match parts.fetch(None, file()).await {
+            Ok((fetched, _)) => return Ok(fetched),
             Err(wrong) if sources > 1 && matches!(wrong.error, WebError::Digest { .. }) => wrong,
             Err(wrong) => return Err(wrong.error),
         };
         for source in 0..sources {
-            if all.agreed.versions[source].is_none() {
+            if parts.agreed.versions[source].is_none() {
                 continue;
             }
             tracing::warn!(source, "the digest is wrong, one URL is tried alone");
-            match all.parts(self, Some(source)).fetch(file()).await {
-                Ok(complete) => {
-                    let mut fetched = complete.report_and_proof();
-                    let liars = liars(&wrong.brought, &complete.brought);
+            match parts.fetch(Some(source), file()).await {
+                Ok((mut fetched, brought)) => {
                     let urls = self.urls();
-                    fetched.liars = liars
+                    fetched.liars = liars(&wrong.brought, &brought)
                         .into_iter()
                         .map(|liar| urls[liar].to_string())
                         .collect();
@@ -251,7 +253,7 @@ impl Fetch {
                 Err(Wrong {
                     error: WebError::Cancelled { .. } | WebError::File(_),
                     ..
-                }) if all.stop.is_cancelled() => {
+                }) if parts.stop.is_cancelled() => {
                     return Err(WebError::Cancelled { resumable: false });
                 }
                 Err(_) => {}
@@ -278,55 +280,6 @@ impl Fetch {
 enum To<'a> {
     File(PathBuf),
     Stream(&'a mut (dyn AsyncWrite + Send + Unpin)),
-}
-
-/// Shared state of all attempts of a fetch in parts.
-struct All {
-    links: Vec<Link>,
-    answers: Answers,
-    agreed: Agreed,
-    expected: Option<(Expected, Proof)>,
-    stop: CancellationToken,
-    tell: Tell,
-}
-
-impl All {
-    /// Returns a fetch over all links, or those of one URL.
-    fn parts<'a>(&'a self, fetch: &'a Fetch, only: Option<usize>) -> Parts<'a> {
-        let is_used = |link: &Link| only.is_none_or(|source| link.source == source);
-        let used = self
-            .links
-            .iter()
-            .zip(&self.answers)
-            .filter(|(link, _)| is_used(link));
-        let (links, answers) = used
-            .map(|(link, answer)| (link.clone(), answer.clone()))
-            .unzip();
-        let proof = self.expected.as_ref().map(|(_, proof)| proof.clone());
-        Parts {
-            url: &fetch.url,
-            links,
-            answers,
-            agreed: &self.agreed,
-            streams: fetch.options.streams(),
-            preserve: fetch.options.preserve,
-            expected: self.expected.as_ref().map(|(expected, _)| expected),
-            proof: proof.unwrap_or(Proof::Version),
-            patience: fetch.options.patience,
-            stop: self.stop.clone(),
-            tell: self.tell.clone(),
-        }
-    }
-}
-
-impl Complete {
-    fn fetched(self) -> Fetched {
-        Fetched::new(self.report, self.proof)
-    }
-
-    fn report_and_proof(&self) -> Fetched {
-        Fetched::new(self.report.clone(), self.proof.clone())
-    }
 }
 
 /// Returns the URLs that brought a chunk with another value than the right one.

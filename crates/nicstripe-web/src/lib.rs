@@ -7,6 +7,7 @@
 //! | `links`, `metered` | the interfaces that may lead to a server, and an HTTP client bound to each |
 //! | `answer` | an answer becomes facts: which bytes it has, and of which version of the file |
 //! | `ask` | requests, and the way through redirections |
+//! | `moving`, `climb` | what moves over links, in either direction: who carries what, and how far it is |
 //! | `state`, `stream` | a link's requests: bytes arrive, are hashed and written |
 //! | `whole` | one request, for servers without ranges |
 //! | `parts` | a fetch in parts, from the first request to the name of the file |
@@ -39,6 +40,7 @@ mod fetched;
 mod header;
 mod links;
 mod metered;
+mod moving;
 mod netrc;
 mod options;
 mod parts;

@@ -3,16 +3,11 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use nicstripe::{
-    CopyOptions, Event, LinkReport, LinkState, Report,
-    storage::{ChunkSize, Grid, LocalPart, LocalRequest, Subtree},
+    CopyOptions, Event, LinkState,
+    storage::{ChunkSize, Grid, LocalPart, LocalRequest},
 };
 use nicstripe_proto::{ChunkId, ChunkSet, HashTree, deal::Deal, hash_tree::ChainingValue};
-use parking_lot::Mutex;
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -23,8 +18,11 @@ use crate::{
     clock::now,
     contact::{Agreed, Answers},
     error::WebError,
-    proof::{Algorithm, Expected, Proof, hex},
-    state::{LinkNow, Shared, State, Tell},
+    fetched::Fetched,
+    moving::{LinkNow, Moving, Tell, Traffic},
+    options::FetchOptions,
+    proof::{Algorithm, Expected, Proof},
+    state::{Content, Shared},
     stream::stream,
     target::{Output, Target, WINDOW, hash_behind, pour},
     url::WebUrl,
@@ -40,26 +38,16 @@ pub(crate) enum Destination<'a> {
 pub(crate) struct Parts<'a> {
     /// The first URL.
     pub(crate) url: &'a WebUrl,
+    pub(crate) options: &'a FetchOptions,
     pub(crate) links: Vec<Link>,
     pub(crate) answers: Answers,
-    pub(crate) agreed: &'a Agreed,
-    /// Streams per link at first, and at most.
-    pub(crate) streams: (usize, usize),
-    pub(crate) preserve: bool,
-    pub(crate) expected: Option<&'a Expected>,
-    pub(crate) proof: Proof,
-    pub(crate) patience: Duration,
+    pub(crate) agreed: Agreed,
+    pub(crate) expected: Option<(Expected, Proof)>,
     pub(crate) stop: CancellationToken,
     pub(crate) tell: Tell,
 }
 
-/// Complete file, with each chunk's value and the number of the URL that brought it.
-pub(crate) struct Complete {
-    pub(crate) report: Report,
-    pub(crate) proof: Proof,
-    pub(crate) brought: Brought,
-}
-
+/// Each chunk's value and the number of the URL that brought it.
 pub(crate) type Brought = Vec<(ChunkId, usize, ChainingValue)>;
 
 /// A file that has another digest than expected, with what each URL brought.
@@ -78,13 +66,16 @@ impl From<WebError> for Wrong {
 }
 
 impl Parts<'_> {
-    /// Fetches the file, and gives it its name once it is proved.
-    pub(crate) async fn fetch(self, target: Destination<'_>) -> Result<Complete, Wrong> {
-        let expected = self.expected.cloned();
-        let (patience, proof) = (self.patience, self.proof.clone());
-        let (shared, output) = self.begin(target).await?;
-        let resumed = shared.state.lock().resumed;
-        (shared.tell)(Event::Started {
+    /// Fetches the file over all links, or those of one URL, and gives it its name once it is proved.
+    pub(crate) async fn fetch(
+        &self,
+        only: Option<usize>,
+        target: Destination<'_>,
+    ) -> Result<(Fetched, Brought), Wrong> {
+        let (expected, proof) = self.expected.clone().unzip();
+        let (shared, output) = self.begin(only, target).await?;
+        let resumed = shared.traffic.state.lock().resumed;
+        (shared.traffic.tell)(Event::Started {
             size: shared.grid.size,
             resumed,
         });
@@ -102,17 +93,17 @@ impl Parts<'_> {
                 (None, None) => None,
             }
         };
-        let watching = watch_over(&shared, &mut streams, patience);
+        let watching = watch_over(&shared, &mut streams, self.options.patience);
         let (poured, ()) = tokio::join!(poured, watching);
-        shared.stop.cancel();
+        shared.traffic.stop.cancel();
         while streams.join_next().await.is_some() {}
         if let Some(error) = shared.unfinished(is_ordered && poured.is_none()) {
             return Err(keep(&shared, error).await.into());
         }
-        let brought = std::mem::take(&mut shared.state.lock().brought);
+        let brought = std::mem::take(&mut shared.traffic.state.lock().file.brought);
         let of = shared.clone();
         let committed = blocking(move || {
-            let digest = of.state.lock().tree.root();
+            let digest = of.traffic.state.lock().file.tree.root();
             if let Some(expected) = expected {
                 let found = match (expected.algorithm, digest, poured) {
                     (Algorithm::Blake3, Some(digest), _) => digest.0.to_vec(),
@@ -131,18 +122,16 @@ impl Parts<'_> {
             Ok(committed) => committed,
             Err(error) => return Err(Wrong { error, brought }),
         };
-        let mut report = shared.report();
+        let mut report = shared.traffic.state.lock().report(shared.grid.size);
         (report.digest, report.etag, report.moving) = (digest, etag, now() - moving);
-        Ok(Complete {
-            report,
-            proof,
-            brought,
-        })
+        let proof = proof.unwrap_or(Proof::Version);
+        Ok((Fetched::new(report, proof), brought))
     }
 
     /// Opens the target, and collects what the streams share.
     async fn begin<'t>(
-        self,
+        &self,
+        only: Option<usize>,
         target: Destination<'t>,
     ) -> Result<(Arc<Shared>, Option<Output<'t>>), WebError> {
         let version = &self.agreed.found.version;
@@ -150,11 +139,12 @@ impl Parts<'_> {
         let chunk_size = ChunkSize::from_log2(CHUNK_LOG2).unwrap_or(ChunkSize::DEFAULT);
         let (target, have, output) = match target {
             Destination::File(path, copy) => {
-                let expected = self.expected.filter(|_| self.agreed.versions.len() > 1);
+                let expected = self.expected.as_ref().map(|(expected, _)| expected);
+                let expected = expected.filter(|_| self.agreed.versions.len() > 1);
                 let mut request = LocalRequest::new(size, origin(self.url, version, expected));
                 request.chunk_size = chunk_size;
                 request.modified = version.modified_at();
-                request.mode = version.mode.filter(|_| self.preserve);
+                request.mode = version.mode.filter(|_| self.options.preserve);
                 let begun = move || Ok(LocalPart::begin(&path, request, copy)?);
                 let (part, have) = blocking(begun).await?;
                 (Target::File(Box::new(part)), have, None)
@@ -167,91 +157,68 @@ impl Parts<'_> {
             Target::File(part) => part.grid(),
             Target::Stream(_) => Grid::new(size, chunk_size),
         };
-        let climb = Climb::new(self.streams.0, self.streams.1);
-        let answers = self.links.iter().zip(self.answers);
-        let now_of = |(link, answer): (&Link, Option<Result<_, _>>)| {
+        let (streams, most) = self.options.streams();
+        let is_used = |link: &Link| only.is_none_or(|source| link.source == source);
+        let all = self.links.iter().zip(&self.answers);
+        let now_of = |(link, answer): (&Link, &Option<Result<_, _>>)| {
+            let answer = answer.clone();
             let answer = answer.map(|answer| self.agreed.joined(link, answer?));
-            LinkNow::of(link, answer.as_ref(), climb.clone())
+            let now = LinkNow::of(link, answer, Climb::new(streams, most));
+            (link.clone(), now)
         };
-        let links_now = answers.map(now_of).collect();
-        let mut state = state(grid, have, links_now, self.agreed.versions.clone());
-        if output.is_some() {
-            state.deal.limit(ChunkId(WINDOW));
+        let used = all.filter(|(link, _)| is_used(link)).map(now_of);
+        let (links, links_now): (Vec<_>, Vec<_>) = used.unzip();
+        let (mut tree, mut durable) = (HashTree::new(grid), ChunkSet::new());
+        for subtree in have {
+            if let (Ok(()), Ok(chunks)) = (tree.insert(subtree), subtree.chunks(grid)) {
+                durable.insert(chunks);
+            }
         }
+        let mut deal = Deal::new(grid, durable, links_now.len());
+        if output.is_some() {
+            deal.limit(ChunkId(WINDOW));
+        }
+        let content = Content {
+            tree,
+            unsynced: (Vec::new(), 0),
+            versions: self.agreed.versions.clone(),
+            brought: Vec::new(),
+            writing: ChunkSet::new(),
+        };
+        let moving = Moving::new(deal, links_now, content);
         let shared = Shared {
             url: self.url.clone(),
-            links: self.links,
+            links,
             grid,
             target,
-            state: Mutex::new(state),
-            changed: watch::Sender::new(0),
-            stop: self.stop.child_token(),
-            tell: self.tell,
+            traffic: Traffic::new(moving, &self.stop, self.tell.clone()),
         };
         Ok((Arc::new(shared), output))
-    }
-}
-
-fn state(
-    grid: Grid,
-    have: Vec<Subtree>,
-    links: Vec<LinkNow>,
-    versions: Vec<Option<Version>>,
-) -> State {
-    let mut tree = HashTree::new(grid);
-    let mut durable = ChunkSet::new();
-    for subtree in have {
-        if let (Ok(()), Ok(chunks)) = (tree.insert(subtree), subtree.chunks(grid)) {
-            durable.insert(chunks);
-        }
-    }
-    let deal = Deal::new(grid, durable, links.len());
-    State {
-        resumed: deal.bytes_stored(),
-        deal,
-        tree,
-        unsynced: (Vec::new(), 0),
-        links,
-        versions,
-        brought: Vec::new(),
-        error: None,
-        received: 0,
-        failovers: 0,
-        writing: ChunkSet::new(),
-        heard: (now(), 0),
     }
 }
 
 /// Tells the progress and records what arrived, until all streams have ended, the fetch has failed, or
 /// too little has arrived for too long.
 async fn watch_over(shared: &Arc<Shared>, streams: &mut JoinSet<()>, patience: Duration) {
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let traffic = &shared.traffic;
     let mut syncing = JoinSet::new();
     let mut synced = now();
-    loop {
-        tokio::select! {
-            ended = streams.join_next() => if ended.is_none() || shared.state.lock().deal.is_done() {
-                break;
-            },
-            () = shared.stop.cancelled() => break,
-            _ = ticks.tick() => {
-                let progress = shared.state.lock().progress(shared.grid.size);
-                (shared.tell)(Event::Progress(progress));
-                shared.add_streams(streams);
-                let unsynced = shared.state.lock().unsynced.1;
-                let is_due = unsynced >= SYNC_BYTES || now() - synced >= SYNC_TIME;
-                if is_due && unsynced > 0 && syncing.is_empty() {
-                    synced = now();
-                    syncing.spawn(sync(shared.clone()));
-                }
-                while syncing.try_join_next().is_some() {}
-                if let Some(error) = shared.too_slow(patience) {
-                    shared.fail(error);
-                }
-            }
+    let tick = |streams: &mut JoinSet<()>| {
+        let progress = traffic.state.lock().progress(Some(shared.grid.size));
+        (traffic.tell)(Event::Progress(progress));
+        shared.add_streams(streams);
+        let unsynced = traffic.state.lock().file.unsynced.1;
+        let is_due = unsynced >= SYNC_BYTES || now() - synced >= SYNC_TIME;
+        if is_due && unsynced > 0 && syncing.is_empty() {
+            synced = now();
+            syncing.spawn(sync(shared.clone()));
         }
-    }
+        while syncing.try_join_next().is_some() {}
+        if let Some(error) = shared.too_slow(patience) {
+            traffic.fail(error);
+        }
+    };
+    traffic.watch(streams, tick).await;
     while syncing.join_next().await.is_some() {}
 }
 
@@ -259,14 +226,14 @@ impl Shared {
     /// Lets links have as many streams as make them faster.
     fn add_streams(self: &Arc<Self>, streams: &mut JoinSet<()>) {
         let at = now();
-        let mut state = self.state.lock();
-        let State { links, deal, .. } = &mut *state;
+        let mut state = self.traffic.state.lock();
+        let Moving { links, deal, .. } = &mut *state;
         for (index, link) in links.iter_mut().enumerate() {
             if link.is_left_out() {
                 continue;
             }
             match link.state == LinkState::Up && !deal.is_suspect(index, at) && deal.has_more() {
-                true => link.climb.measure(link.received, at),
+                true => link.climb.measure(link.moved, at),
                 false => link.climb.pause(),
             }
             while link.running < link.climb.streams() {
@@ -279,15 +246,10 @@ impl Shared {
     /// Returns the error if hardly anything has arrived for so long. What a reader of the stream
     /// delays is no fault of the server.
     fn too_slow(&self, patience: Duration) -> Option<WebError> {
-        let mut state = self.state.lock();
-        let (since, bytes) = state.heard;
-        let time = now() - since;
-        let enough = SLOWEST * time.as_secs().max(1);
-        if state.received - bytes >= enough || self.target.is_blocked() {
-            state.heard = (now(), state.received);
-            return None;
-        }
-        (time >= patience).then(|| WebError::TimedOut {
+        let mut state = self.traffic.state.lock();
+        let is_excused = self.target.is_blocked();
+        let is_too_slow = state.is_too_slow(patience, SLOWEST, is_excused);
+        is_too_slow.then(|| WebError::TimedOut {
             resumable: self.target.is_resumable() && state.deal.bytes_stored() > 0,
             url: self.url.to_string(),
             seconds: patience.as_secs(),
@@ -298,7 +260,7 @@ impl Shared {
     /// Returns why the fetch has ended without all chunks, or `is_cut` off before all of them were poured or
     /// hashed in order.
     fn unfinished(&self, is_cut: bool) -> Option<WebError> {
-        let mut state = self.state.lock();
+        let mut state = self.traffic.state.lock();
         let error = state.error.take();
         // A stream that cannot be written is an error, also after the last chunk arrived.
         if state.deal.is_done() && !is_cut && (error.is_none() || self.target.is_resumable()) {
@@ -307,34 +269,15 @@ impl Shared {
         let resumable = self.target.is_resumable() && state.deal.bytes_stored() > 0;
         Some(error.unwrap_or(WebError::Cancelled { resumable }))
     }
-
-    fn report(&self) -> Report {
-        let state = self.state.lock();
-        let mut report = Report::default();
-        report.size = self.grid.size;
-        report.wire_bytes = state.received;
-        report.resumed_bytes = state.resumed;
-        report.resent_bytes = state.received.saturating_sub(report.size - state.resumed);
-        report.failovers = state.failovers;
-        for (index, link) in state.links.iter().enumerate() {
-            let mut of_link = LinkReport::new(link.name.clone());
-            of_link.bytes = state.deal.of_link(index, now()).0;
-            of_link.wire_bytes = of_link.bytes;
-            of_link.state = link.state.clone();
-            of_link.failures = link.failures;
-            report.links.push(of_link);
-        }
-        report
-    }
 }
 
 /// Makes what is written durable, and records it.
 async fn sync(shared: Arc<Shared>) {
-    let subtrees = std::mem::take(&mut shared.state.lock().unsynced).0;
+    let subtrees = std::mem::take(&mut shared.traffic.state.lock().file.unsynced).0;
     let of = shared.clone();
     let synced = blocking(move || Ok(of.target.sync(subtrees)?)).await;
     if let Err(error) = synced {
-        shared.fail(error);
+        shared.traffic.fail(error);
     }
 }
 
@@ -356,7 +299,7 @@ pub(crate) fn check(expected: &Expected, found: &[u8], url: &WebUrl) -> Result<(
             url: url.to_string(),
             algorithm: expected.algorithm.name(),
             expected: expected.hex(),
-            found: hex(found),
+            found: hex::encode(found),
         }),
     }
 }
@@ -385,8 +328,6 @@ fn origin(url: &WebUrl, version: &Version, expected: Option<&Expected>) -> [u8; 
 
 /// Chunks of 1 MiB: the unit of loss with a request, and of hedging.
 const CHUNK_LOG2: u8 = 20;
-
-const TICK: Duration = Duration::from_millis(100);
 
 /// Bytes per second below which a server is as good as silent.
 const SLOWEST: u64 = 1 << 10;

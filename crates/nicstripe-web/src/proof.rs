@@ -99,7 +99,9 @@ impl FromStr for Expected {
             .into_iter()
             .find(is_named)
             .ok_or(ParseExpectedError::Algorithm)?;
-        let value = of_hex(digits).filter(|value| value.len() == algorithm.len());
+        let value = hex::decode(digits)
+            .ok()
+            .filter(|value| value.len() == algorithm.len());
         let value = value.ok_or(ParseExpectedError::Digits {
             name: algorithm.name(),
             digits: 2 * algorithm.len(),
@@ -134,7 +136,9 @@ impl Expected {
     /// its own checksum.
     fn of_store(headers: &HeaderMap) -> Option<Self> {
         let field = |name: &'static str| text(headers, HeaderName::from_static(name));
-        if let Some(value) = field("x-amz-meta-nicstripe-blake3").and_then(of_hex) {
+        if let Some(value) =
+            field("x-amz-meta-nicstripe-blake3").and_then(|digits| hex::decode(digits).ok())
+        {
             return Self::of_value(Algorithm::Blake3, value);
         }
         let is_of_all = field("x-amz-checksum-type").is_none_or(|kind| kind == "FULL_OBJECT");
@@ -168,11 +172,11 @@ impl Expected {
 
     /// Returns the SHA-256 of hexadecimal digits.
     pub(crate) fn of_sha256(digits: &str) -> Option<Self> {
-        Self::of_value(Algorithm::Sha256, of_hex(digits)?)
+        Self::of_value(Algorithm::Sha256, hex::decode(digits).ok()?)
     }
 
     pub(crate) fn hex(&self) -> String {
-        hex(&self.value)
+        hex::encode(&self.value)
     }
 }
 
@@ -262,22 +266,6 @@ impl std::io::Write for Hashing {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn of_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text
-        .bytes()
-        .map(|byte| (byte as char).to_digit(16).map(|digit| digit as u8));
-    let digits: Vec<u8> = digits.collect::<Option<_>>()?;
-    let pairs = digits.chunks_exact(2);
-    pairs
-        .remainder()
-        .is_empty()
-        .then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// Digest of BLAKE3's tree over chunks, which every fetch computes.

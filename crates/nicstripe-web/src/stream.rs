@@ -2,18 +2,18 @@
 
 use std::{io, sync::Arc};
 
-use nicstripe_proto::{ChunkId, ChunkRange, Subtree, deal::Turn, hash_tree::chunk_value};
+use nicstripe_proto::{ChunkId, ChunkRange, Subtree, hash_tree::chunk_value};
 use reqwest::{Response, StatusCode, Url};
 use tokio::{
     task::{JoinHandle, spawn_blocking},
-    time::{Duration, sleep_until, timeout},
+    time::{Duration, sleep, timeout},
 };
 
 use crate::{
     answer::Answer,
     ask::{Wish, other_range},
-    clock::now,
     error::{Breach, LinkError},
+    moving::Pauses,
     state::Shared,
 };
 
@@ -40,56 +40,39 @@ impl From<Breach> for Stop {
 
 /// Fetches runs over a link until nothing is left, or the link is of no use.
 pub(crate) async fn stream(shared: Arc<Shared>, link: usize) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        if shared.is_too_many(link) {
-            return;
-        }
-        let mut changed = shared.changed.subscribe();
-        let turn = shared.state.lock().deal.next(link, now());
-        let run = match turn {
-            Turn::Done => return,
-            Turn::Fetch(run) => run,
-            Turn::Wait(until) => {
-                let until = until.unwrap_or_else(|| now() + LONGEST_WAIT);
-                tokio::select! {
-                    _ = changed.changed() => {}
-                    () = sleep_until(until.into()) => {}
-                    () = shared.stop.cancelled() => return,
-                }
-                continue;
-            }
-        };
+    let stop = &shared.traffic.stop;
+    let mut pauses = Pauses::default();
+    while let Some(run) = shared.traffic.turn(link).await {
         let mut request = Request::new(&shared, link, run);
         let fetched = tokio::select! {
             fetched = request.fetch() => fetched,
-            () = shared.stop.cancelled() => Err(Stop::All),
+            () = stop.cancelled() => Err(Stop::All),
         };
         // Nothing may write into the file once it has its name.
         let ended = fetched.and(request.written().await.map(drop));
-        request.end(ended.is_err());
+        let has_failed = ended.is_err();
+        shared.traffic.ended(link, run, request.unread, has_failed);
         let wait = match ended {
             Ok(()) => {
-                pause = FIRST_PAUSE;
+                pauses = Pauses::default();
                 continue;
             }
             Err(Stop::All) => return,
             Err(Stop::Link(error)) => {
-                let asked = error.asked_pause();
+                let wait = pauses.after(&error);
                 if shared
                     .lost(link, error, request.location.as_ref())
                     .is_break()
                 {
                     return;
                 }
-                pause.max(asked)
+                wait
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = shared.stop.cancelled() => return,
+            () = sleep(wait) => {}
+            () = stop.cancelled() => return,
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -128,7 +111,12 @@ impl<'a> Request<'a> {
         let wish = Wish::Part(from, to, expected.condition());
         let link = &shared.links[self.link];
         let response = link.asked.send(link, &location, wish).await?;
-        match Answer::of(response.status(), response.headers())? {
+        let answer = Answer::of(response.status(), response.headers());
+        // The file has no such bytes any more.
+        if let Err(LinkError::Refused(StatusCode::RANGE_NOT_SATISFIABLE)) = &answer {
+            return Err(Breach::OtherVersion("a shorter file".to_owned()).into());
+        }
+        match answer? {
             Answer::Part { version, .. } | Answer::Whole(version)
                 if expected.is_contradicted_by(&version) =>
             {
@@ -147,12 +135,6 @@ impl<'a> Request<'a> {
                 return Err(other_range(from, to, first, end).into());
             }
             Answer::Whole(_) => return Err(other_range(from, to, 0, shared.grid.size).into()),
-            Answer::Later(status, after) => return Err(LinkError::Later(status, after).into()),
-            // The file has no such bytes any more.
-            Answer::Refused(StatusCode::RANGE_NOT_SATISFIABLE) => {
-                return Err(Breach::OtherVersion("a shorter file".to_owned()).into());
-            }
-            Answer::Refused(status) => return Err(LinkError::Refused(status).into()),
         }
         self.receive(response).await
     }
@@ -165,7 +147,7 @@ impl<'a> Request<'a> {
         };
         let mut buffer = Vec::new();
         while self.unread > 0 {
-            let silence = match self.shared.has_others(self.link) {
+            let silence = match self.shared.traffic.state.lock().has_others(self.link) {
                 true => SILENCE,
                 false => SILENCE_ALONE,
             };
@@ -183,7 +165,7 @@ impl<'a> Request<'a> {
                 return Err(Breach::Long.into());
             }
             self.unread -= piece.len() as u64;
-            self.shared.heard(self.link, piece.len() as u64);
+            self.shared.traffic.heard(self.link, piece.len() as u64);
             while !piece.is_empty() {
                 let length = self.shared.grid.extent_of(chunk).unwrap_or_default().len as usize;
                 let taken = piece.split_to(piece.len().min(length - buffer.len()));
@@ -229,17 +211,8 @@ impl<'a> Request<'a> {
             Ok(Err(error)) => error,
             Err(panicked) => io::Error::other(panicked),
         };
-        self.shared.fail(self.shared.of_disk(error));
+        self.shared.traffic.fail(self.shared.of_disk(error));
         Err(Stop::All)
-    }
-
-    fn end(&self, has_failed: bool) {
-        let mut state = self.shared.state.lock();
-        state
-            .deal
-            .ended(self.link, self.run, self.unread, has_failed, now());
-        drop(state);
-        self.shared.wake();
     }
 }
 
@@ -247,59 +220,27 @@ impl Shared {
     /// Hashes a chunk and writes it, unless another link was faster. Returns a buffer for another.
     fn store(&self, link: usize, chunk: ChunkId, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         {
-            let mut state = self.state.lock();
-            if !state.deal.wants(link, chunk) || state.writing.insert(chunk) == 0 {
+            let mut state = self.traffic.state.lock();
+            if !state.deal.wants(link, chunk) || state.file.writing.insert(chunk) == 0 {
                 return Ok(bytes);
             }
         }
         let extent = self.grid.extent_of(chunk).unwrap_or_default();
         let value = chunk_value(self.grid, chunk, &bytes).map_err(io::Error::other)?;
         let buffer = self.target.write(chunk, extent.offset, bytes)?;
-        let mut state = self.state.lock();
+        let mut state = self.traffic.state.lock();
         if state.deal.stored(link, chunk) {
-            state.keep(Subtree::of_chunk(chunk, value), extent.len);
-            if state.versions.len() > 1 {
+            state.file.keep(Subtree::of_chunk(chunk, value), extent.len);
+            if state.file.versions.len() > 1 {
                 let source = self.links[link].source;
-                state.brought.push((chunk, source, value));
+                state.file.brought.push((chunk, source, value));
             }
             drop(state);
-            self.wake();
+            self.traffic.wake();
         }
         Ok(buffer)
     }
-
-    /// Returns true if a stream of the link is to end because the link needs fewer.
-    fn is_too_many(&self, link: usize) -> bool {
-        let now = &mut self.state.lock().links[link];
-        let is_too_many = now.running > now.climb.streams();
-        now.running -= usize::from(is_too_many);
-        is_too_many
-    }
-
-    /// Lets streams that wait look again.
-    pub(crate) fn wake(&self) {
-        self.changed
-            .send_modify(|count| *count = count.wrapping_add(1));
-    }
 }
-
-impl LinkError {
-    /// Returns the time that the server asked to wait.
-    pub(crate) fn asked_pause(&self) -> Duration {
-        match self {
-            Self::Later(_, after) => *after,
-            _ => Duration::ZERO,
-        }
-    }
-}
-
-/// Pause before a link that failed is tried again; doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// Longest wait for a change, in case one was missed.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Silence after which a request is abandoned and its link retried, while another link carries.
 const SILENCE: Duration = Duration::from_secs(3);

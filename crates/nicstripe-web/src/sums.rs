@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use nicstripe::printable;
 use tokio::time::timeout;
+use tokio_util::bytes::Bytes;
 
 use crate::{
     answer::Answer,
-    ask::{Link, Wish},
+    ask::{Link, Wish, bounded},
     error::{LinkError, WebError},
     proof::Expected,
     url::WebUrl,
@@ -44,23 +45,13 @@ pub(crate) async fn look_up(
     })
 }
 
-async fn fetch(link: &Link, url: &WebUrl) -> Result<Vec<u8>, LinkError> {
+async fn fetch(link: &Link, url: &WebUrl) -> Result<Bytes, LinkError> {
     let asked = link.asked.beside(url);
-    let (mut response, _) = asked.follow(link, Wish::Whole).await?;
+    let (response, _) = asked.follow(link, Wish::Whole).await?;
     match Answer::of(response.status(), response.headers())? {
-        Answer::Whole(_) => {}
-        Answer::Later(status, after) => return Err(LinkError::Later(status, after)),
-        Answer::Refused(status) => return Err(LinkError::Refused(status)),
-        Answer::Part { .. } => return Err(LinkError::Refused(response.status())),
+        Answer::Whole(_) => bounded(response, MOST_BYTES).await,
+        Answer::Part { .. } => Err(LinkError::Refused(response.status())),
     }
-    let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(LinkError::of_request)? {
-        bytes.extend_from_slice(&piece);
-        if bytes.len() > MOST_BYTES {
-            return Err(crate::error::Breach::Long.into());
-        }
-    }
-    Ok(bytes)
 }
 
 /// Finds the line of a file: `DIGEST  NAME`, `DIGEST *NAME` or `SHA256 (NAME) = DIGEST`, as

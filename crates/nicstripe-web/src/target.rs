@@ -88,11 +88,16 @@ pub(crate) async fn pour(
         return None;
     };
     let mut hashing = algorithm.map(Hashing::new);
-    let mut changed = shared.changed.subscribe();
+    let mut changed = shared.traffic.changed.subscribe();
     for index in 0..shared.grid.chunk_count() {
         let chunk = ChunkId(index);
-        shared.state.lock().deal.limit(ChunkId(index + WINDOW));
-        shared.wake();
+        shared
+            .traffic
+            .state
+            .lock()
+            .deal
+            .limit(ChunkId(index + WINDOW));
+        shared.traffic.wake();
         let bytes = loop {
             let found = waiting.chunks.lock().remove(&chunk);
             if let Some(bytes) = found {
@@ -100,7 +105,7 @@ pub(crate) async fn pour(
             }
             tokio::select! {
                 _ = changed.changed() => {}
-                () = shared.stop.cancelled() => return None,
+                () = shared.traffic.stop.cancelled() => return None,
             }
         };
         if let Some(hashing) = &mut hashing {
@@ -109,16 +114,16 @@ pub(crate) async fn pour(
         waiting.is_blocked.store(true, Ordering::Relaxed);
         let written = tokio::select! {
             written = output.write_all(&bytes) => written,
-            () = shared.stop.cancelled() => return None,
+            () = shared.traffic.stop.cancelled() => return None,
         };
         waiting.is_blocked.store(false, Ordering::Relaxed);
         if let Err(error) = written {
-            shared.fail(WebError::Output(error));
+            shared.traffic.fail(WebError::Output(error));
             return None;
         }
     }
     if let Err(error) = output.flush().await {
-        shared.fail(WebError::Output(error));
+        shared.traffic.fail(WebError::Output(error));
         return None;
     }
     Some(hashing.map(Hashing::finish).unwrap_or_default())
@@ -131,15 +136,15 @@ pub(crate) async fn hash_behind(
     algorithm: Algorithm,
 ) -> Option<Result<Vec<u8>, WebError>> {
     let mut hashing = Hashing::new(algorithm);
-    let mut changed = shared.changed.subscribe();
+    let mut changed = shared.traffic.changed.subscribe();
     let (mut next, count) = (0, shared.grid.chunk_count());
     while next < count {
-        let until = shared.state.lock().deal.complete_until();
+        let until = shared.traffic.state.lock().deal.complete_until();
         let until = until.min(next + STEP);
         if until == next {
             tokio::select! {
                 _ = changed.changed() => continue,
-                () = shared.stop.cancelled() => return None,
+                () = shared.traffic.stop.cancelled() => return None,
             }
         }
         let (of, chunks) = (shared.clone(), ChunkRange::new(ChunkId(next), until - next));

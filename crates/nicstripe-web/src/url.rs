@@ -188,7 +188,7 @@ fn decoded(text: &str) -> Result<String, WebUrlError> {
 }
 
 /// All but the unreserved characters (RFC 3986, section 2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')

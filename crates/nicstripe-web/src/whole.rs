@@ -19,9 +19,9 @@ use crate::{
     clock::now,
     error::{Breach, LinkError, WebError},
     fetched::Fetched,
+    moving::{Pauses, Tell, UNKNOWN},
     parts::{Destination, check},
     proof::{Algorithm, Expected, Hashing, Proof},
-    state::Tell,
     target::Output,
 };
 
@@ -69,7 +69,7 @@ impl From<Breach> for Failed {
 
 impl Whole<'_> {
     pub(crate) async fn fetch(&self, mut target: Destination<'_>) -> Result<Fetched, WebError> {
-        let mut pause = Duration::from_millis(250);
+        let mut pauses = Pauses::default();
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -89,9 +89,8 @@ impl Whole<'_> {
                 });
             }
             tracing::info!(interface = self.link.interface, %error, "begins again");
-            let pausing = tokio::time::sleep(pause.max(error.asked_pause()));
+            let pausing = tokio::time::sleep(pauses.after(&error));
             self.unless_stopped(pausing).await?;
-            pause = (pause * 2).min(Duration::from_secs(5));
         }
     }
 
@@ -105,8 +104,6 @@ impl Whole<'_> {
         let version = match Answer::of(response.status(), response.headers())? {
             Answer::Whole(version) => version,
             Answer::Part { .. } => return Err(Breach::Range("unasked".to_owned()).into()),
-            Answer::Later(status, after) => return Err(LinkError::Later(status, after).into()),
-            Answer::Refused(status) => return Err(LinkError::Refused(status).into()),
         };
         let sink = match target {
             Destination::File(path, copy) => Sink::File(Arc::new(
@@ -200,11 +197,8 @@ impl Whole<'_> {
     }
 
     fn name(&self) -> LinkName {
-        let unknown = std::net::Ipv4Addr::UNSPECIFIED.into();
-        LinkName::new(
-            self.link.interface.clone(),
-            self.found.remote.unwrap_or(unknown),
-        )
+        let remote = self.found.remote.unwrap_or(UNKNOWN);
+        LinkName::new(self.link.interface.clone(), remote)
     }
 }
 

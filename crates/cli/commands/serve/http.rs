@@ -4,18 +4,18 @@ use std::{
     convert::Infallible,
     io,
     net::{IpAddr, SocketAddr},
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
 #[cfg(feature = "s3")]
 use std::net::Ipv4Addr;
 
+use http_body_util::BodyExt as _;
 use hyper::{
     Request, Response,
-    body::{Body, Bytes, Frame, Incoming, SizeHint},
+    body::{Body, Bytes, Incoming},
     header::{HOST, HeaderName, ORIGIN},
     http::request::Parts,
     service::service_fn,
@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use super::{
-    connection_places::{Expired, Place, Places, Running},
+    connection_places::{Expired, Place, Places},
     own_names::OwnNames,
 };
 
@@ -179,45 +179,20 @@ impl<S: Service> Server<S> {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Answers a request, which counts as running until its response is sent.
+    /// Answers a request, which counts as running until its response is sent: until its body is dropped.
     async fn answer_counted(
         &self,
         request: Request<Incoming>,
         place: Option<Arc<Place>>,
-    ) -> Response<Counted<S::Body>> {
+    ) -> Response<impl Body<Data = Bytes, Error = io::Error> + use<S>> {
         let running = place.as_ref().map(Place::request);
         let reply = self.service.answer(request, place.as_deref()).await;
-        reply.map(|body| Counted {
-            body,
-            _running: running,
+        reply.map(|body| {
+            body.map_frame(move |frame| {
+                let _running = &running;
+                frame
+            })
         })
-    }
-}
-
-/// Body of a response, which keeps its request counted as running.
-#[derive(Debug)]
-struct Counted<B> {
-    body: B,
-    _running: Option<Running>,
-}
-
-impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Body for Counted<B> {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

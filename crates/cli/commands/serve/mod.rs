@@ -14,6 +14,7 @@ mod config;
 mod connection_places;
 mod endpoint;
 mod exposition;
+mod gateway;
 mod http;
 mod limits;
 mod listen;

@@ -4,12 +4,12 @@
 //! their key has a `/` at its end, so `a-b` comes before `a/`. A directory therefore waits for the first
 //! name that is greater than its key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use nicstripe::{Entries, Kind, Name};
 
 use super::{
-    items::{Item, MOST_SCANNED, Place, Ready},
+    items::{Item, MOST_SCANNED, Place},
     walk::Walk,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct Flat {
     place: Place,
     entries: Option<Entries>,
-    ready: Ready,
+    ready: VecDeque<Item>,
     /// Directories that wait, by their key.
     waiting: BTreeMap<String, Item>,
     scanned: u64,
@@ -39,7 +39,7 @@ impl Flat {
         }
         let mut flat = Self {
             entries: Some(entries),
-            ready: Ready::default(),
+            ready: VecDeque::new(),
             waiting: BTreeMap::new(),
             scanned: 0,
             last: String::new(),
@@ -57,7 +57,7 @@ impl Flat {
         let files: BTreeMap<String, Item> = files;
         for (key, file) in files {
             flat.release(&key);
-            flat.ready.0.push_back(file);
+            flat.ready.push_back(file);
         }
         Ok(flat)
     }
@@ -118,7 +118,7 @@ impl Flat {
         };
         match store.client.stat(&full).await.map_err(S3Error::of_read) {
             Ok(stat) => self.take(name, stat.kind),
-            Err(error) if error.code == Code::NoSuchKey => {}
+            Err(error) if error.code == Code::NO_SUCH_KEY => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -146,13 +146,13 @@ impl Flat {
         while let Some(first) = self.waiting.first_entry()
             && first.key().as_str() <= key
         {
-            self.ready.0.push_back(first.remove());
+            self.ready.push_back(first.remove());
         }
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Item>, S3Error> {
         loop {
-            if let Some(item) = self.ready.0.pop_front() {
+            if let Some(item) = self.ready.pop_front() {
                 return Ok(Some(item));
             }
             let Some(entries) = &mut self.entries else {
@@ -160,7 +160,7 @@ impl Flat {
             };
             let entry = match entries.next().await.map_err(S3Error::of_read) {
                 // The directory is gone meanwhile.
-                Err(error) if error.code == Code::NoSuchKey => None,
+                Err(error) if error.code == Code::NO_SUCH_KEY => None,
                 entry => entry?,
             };
             let Some(entry) = entry else {
@@ -210,7 +210,7 @@ mod tests {
                 after: "-".repeat(10_000),
             },
             entries: None,
-            ready: Ready::default(),
+            ready: VecDeque::new(),
             waiting: BTreeMap::new(),
             scanned: 0,
             last: String::new(),

@@ -1,7 +1,5 @@
 //! Items of a list: keys, and prefixes that several keys share.
 
-use std::collections::VecDeque;
-
 use nicstripe::{Kind, Stat};
 
 use super::{flat::Flat, walk::Walk};
@@ -145,7 +143,7 @@ impl<'w> Items<'w> {
                 store.require_bucket(bucket).await?;
                 return Ok(nothing);
             }
-            Err(error) if error.code == Code::NoSuchKey => {
+            Err(error) if error.code == Code::NO_SUCH_KEY => {
                 store.require_bucket(bucket).await?;
                 return Ok(nothing);
             }
@@ -212,10 +210,6 @@ impl Place {
         self.above.split('/').next() == Some(UPLOADS)
     }
 }
-
-/// Items of a source that are next.
-#[derive(Debug, Default)]
-pub(super) struct Ready(pub(super) VecDeque<Item>);
 
 /// Number of entries that one request reads at most.
 pub(super) const MOST_SCANNED: u64 = if cfg!(test) { 64 } else { 100_000 };

@@ -37,7 +37,7 @@ impl Encoding {
             None | Some("") => Ok(Self { is_url: false }),
             Some("url") => Ok(Self { is_url: true }),
             Some(_) => Err(S3Error::new(
-                Code::InvalidArgument,
+                Code::INVALID_ARGUMENT,
                 "the encoding type is url",
             )),
         }
@@ -238,7 +238,7 @@ fn of_token(token: &str) -> Result<String, S3Error> {
     let key = key.and_then(|key| String::from_utf8(key).ok());
     key.ok_or_else(|| {
         S3Error::new(
-            Code::InvalidArgument,
+            Code::INVALID_ARGUMENT,
             "the continuation token is of another list",
         )
     })

@@ -1,8 +1,10 @@
 //! Keys of a directory and of all below it, which the daemon lists in order.
 
+use std::collections::VecDeque;
+
 use nicstripe::{Entries, Kind, Name, Stat};
 
-use super::items::{Item, MOST_SCANNED, Place, Ready};
+use super::items::{Item, MOST_SCANNED, Place};
 use crate::{
     names::UPLOADS,
     protocol::error::{Code, S3Error},
@@ -14,7 +16,7 @@ pub(super) struct Walk {
     entries: Option<Entries>,
     /// The same walk behind the directory of parts.
     behind: Option<Entries>,
-    ready: Ready,
+    ready: VecDeque<Item>,
     /// Directory that is empty unless the next entry is in it.
     dir: Option<(String, Stat)>,
     scanned: u64,
@@ -32,16 +34,14 @@ impl Walk {
         };
         let behind = Name::new([UPLOADS.as_bytes(), &[u8::MAX; 255]]);
         let behind =
-            behind.map_err(|error| S3Error::new(Code::InternalError, error.to_string()))?;
-        let mut ready = Ready::default();
+            behind.map_err(|error| S3Error::new(Code::INTERNAL_ERROR, error.to_string()))?;
+        let mut ready = VecDeque::new();
         // The walk begins behind the file that has the prefix as its key.
         if place.leaf > place.after
             && let Ok(full) = dir.join(place.leaf.as_bytes())
         {
             match store.object(&full).await {
-                Ok(_) => ready
-                    .0
-                    .push_back(Item::Key(format!("{}{}", place.above, place.leaf))),
+                Ok(_) => ready.push_back(Item::Key(format!("{}{}", place.above, place.leaf))),
                 Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
@@ -59,7 +59,7 @@ impl Walk {
 
     pub(super) async fn next(&mut self) -> Result<Option<Item>, S3Error> {
         loop {
-            if let Some(item) = self.ready.0.pop_front() {
+            if let Some(item) = self.ready.pop_front() {
                 return Ok(Some(item));
             }
             let Some(entries) = &mut self.entries else {
@@ -67,7 +67,7 @@ impl Walk {
             };
             let entry = match entries.next().await.map_err(S3Error::of_read) {
                 // The directory is gone meanwhile.
-                Err(error) if error.code == Code::NoSuchKey => None,
+                Err(error) if error.code == Code::NO_SUCH_KEY => None,
                 entry => entry?,
             };
             let Some(entry) = entry else {
@@ -93,7 +93,7 @@ impl Walk {
             if self.scanned > MOST_SCANNED {
                 self.entries = None;
                 let last = std::mem::take(&mut self.last);
-                self.ready.0.push_back(Item::Unfinished(last));
+                self.ready.push_back(Item::Unfinished(last));
                 continue;
             }
             self.take(key, entry.stat);
@@ -105,7 +105,7 @@ impl Walk {
         if let Some((dir, stat)) = self.dir.take()
             && !key.starts_with(&dir)
         {
-            self.ready.0.push_back(Item::Folder(dir, stat));
+            self.ready.push_back(Item::Folder(dir, stat));
         }
     }
 
@@ -115,7 +115,7 @@ impl Walk {
         }
         self.last.clone_from(&key);
         match stat.kind {
-            Kind::File => self.ready.0.push_back(Item::Key(key)),
+            Kind::File => self.ready.push_back(Item::Key(key)),
             Kind::Dir => self.dir = Some((key, stat)),
             _ => {}
         }

@@ -13,7 +13,6 @@ use crate::{
         condition::{Conditions, bare},
         error::{Code, S3Error},
         query::{Query, encoded_path},
-        signature::{bytes_of, hex},
         xml::{self, Xml},
     },
     put::writing,
@@ -37,13 +36,13 @@ pub(crate) async fn complete(
     };
     if let Some(name) = headers.keys().map(|name| name.as_str()).find(is_checksum) {
         let why = format!("{name} of a whole upload is not supported: its parts have checksums");
-        return Err(S3Error::new(Code::NotImplemented, why));
+        return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
     }
     let listed = listed(document)?;
     let upload = Upload::find(store, target, query).await?;
     let (names, size) = match found(store, &upload, &listed).await {
         // Another request that ends the upload may have removed the part.
-        Err(error) if error.code == Code::InvalidPart => {
+        Err(error) if error.code == Code::INVALID_PART => {
             let is_ending = store.is_ending(&upload.id);
             Upload::find(store, target, query).await?;
             return Err(if is_ending { ended() } else { error });
@@ -54,7 +53,7 @@ pub(crate) async fn complete(
         && told.as_bytes() != size.to_string().as_bytes()
     {
         let why = format!("the parts have {size} bytes, not those of x-amz-mp-object-size");
-        return Err(S3Error::new(Code::InvalidRequest, why));
+        return Err(S3Error::new(Code::INVALID_REQUEST, why));
     }
     let etag = etag_of(&listed)?;
     let mut attributes = upload.attributes.clone();
@@ -96,7 +95,7 @@ type Listed = (u64, String);
 
 pub(crate) fn listed(document: &[u8]) -> Result<Vec<Listed>, S3Error> {
     let document = xml::read(document, "CompleteMultipartUpload")?;
-    let malformed = |why: &'static str| S3Error::new(Code::MalformedXml, why);
+    let malformed = |why: &'static str| S3Error::new(Code::MALFORMED_XML, why);
     let mut listed = Vec::<Listed>::new();
     for part in document.all("Part") {
         let number = part
@@ -109,9 +108,9 @@ pub(crate) fn listed(document: &[u8]) -> Result<Vec<Listed>, S3Error> {
         );
         if listed.last().is_some_and(|(last, _)| *last >= number) {
             let why = "the numbers of the parts do not ascend";
-            return Err(S3Error::new(Code::InvalidPartOrder, why));
+            return Err(S3Error::new(Code::INVALID_PART_ORDER, why));
         }
-        if !(1..=MOST_PARTS).contains(&number) || etag.len() != 32 || bytes_of(etag).is_none() {
+        if !(1..=MOST_PARTS).contains(&number) || etag.len() != 32 || hex::decode(etag).is_err() {
             return Err(no_part(number));
         }
         listed.push((number, etag.to_ascii_lowercase()));
@@ -152,9 +151,9 @@ async fn found(
 fn etag_of(listed: &[Listed]) -> Result<String, S3Error> {
     let mut md5 = Md5::new();
     for (number, part) in listed {
-        md5.update(bytes_of(part).ok_or_else(|| no_part(*number))?);
+        md5.update(hex::decode(part).map_err(|_| no_part(*number))?);
     }
-    Ok(format!("{}-{}", hex(&md5.finalize()), listed.len()))
+    Ok(format!("{}-{}", hex::encode(md5.finalize()), listed.len()))
 }
 
 /// Returns the error of a part or a directory that another request has removed.
@@ -166,12 +165,12 @@ fn gone(error: nicstripe::Error) -> S3Error {
 }
 
 fn ended() -> S3Error {
-    S3Error::new(Code::NoSuchUpload, "the upload has ended meanwhile")
+    S3Error::new(Code::NO_SUCH_UPLOAD, "the upload has ended meanwhile")
 }
 
 fn no_part(number: u64) -> S3Error {
     let why = format!("there is no part {number} with this ETag");
-    S3Error::new(Code::InvalidPart, why)
+    S3Error::new(Code::INVALID_PART, why)
 }
 
 #[cfg(test)]
@@ -193,12 +192,12 @@ mod tests {
             code(&both),
             Ok(vec![(1, md5.to_owned()), (3, md5.to_owned())])
         );
-        assert_eq!(code(""), Err(Code::MalformedXml));
-        assert_eq!(code(&part("x", md5)), Err(Code::MalformedXml));
-        assert_eq!(code(&part("0", md5)), Err(Code::InvalidPart));
-        assert_eq!(code(&part("10001", md5)), Err(Code::InvalidPart));
-        assert_eq!(code(&part("1", "../../x")), Err(Code::InvalidPart));
+        assert_eq!(code(""), Err(Code::MALFORMED_XML));
+        assert_eq!(code(&part("x", md5)), Err(Code::MALFORMED_XML));
+        assert_eq!(code(&part("0", md5)), Err(Code::INVALID_PART));
+        assert_eq!(code(&part("10001", md5)), Err(Code::INVALID_PART));
+        assert_eq!(code(&part("1", "../../x")), Err(Code::INVALID_PART));
         let twice = part("1", md5).repeat(2);
-        assert_eq!(code(&twice), Err(Code::InvalidPartOrder));
+        assert_eq!(code(&twice), Err(Code::INVALID_PART_ORDER));
     }
 }

@@ -35,7 +35,7 @@ pub(crate) async fn parts(store: &Store, target: &Target, query: &Query) -> Resu
         .client
         .entries(Some(upload.dir.clone()))
         .at_most(MOST_FILES);
-    let gone = |error| S3Error::from(error).missing(Code::NoSuchUpload);
+    let gone = |error| S3Error::from(error).missing(Code::NO_SUCH_UPLOAD);
     let mut found = BTreeMap::<u64, (SystemTime, u64, String)>::new();
     while let Some(entry) = entries.next().await.map_err(gone)? {
         let name = str::from_utf8(entry.name.file_name()).unwrap_or_default();
@@ -89,7 +89,7 @@ pub(crate) async fn uploads(
         .min(MOST_LISTED);
     if most == 0 {
         let why = "max-uploads is at least 1";
-        return Err(S3Error::new(Code::InvalidArgument, why));
+        return Err(S3Error::new(Code::INVALID_ARGUMENT, why));
     }
     let encoding = Encoding::of(query)?;
     let get = |name| query.get(name).unwrap_or_default();
@@ -170,7 +170,7 @@ async fn begun(store: &Store, bucket: &Bucket) -> Result<Vec<Begun>, S3Error> {
     let mut ids = Vec::new();
     loop {
         let entry = match entries.next().await.map_err(S3Error::of_read) {
-            Err(error) if error.code == Code::NoSuchKey => {
+            Err(error) if error.code == Code::NO_SUCH_KEY => {
                 store.require_bucket(bucket).await?;
                 break;
             }

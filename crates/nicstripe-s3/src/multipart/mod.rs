@@ -25,7 +25,6 @@ use crate::{
     protocol::{
         error::{Code, S3Error},
         query::Query,
-        signature::hex,
         xml::Xml,
     },
     reply::{self, Reply},
@@ -49,7 +48,7 @@ pub(crate) async fn create(
 ) -> Result<Reply, S3Error> {
     if target.is_folder {
         let why = "a key that ends with a slash is a directory here, and has no content";
-        return Err(S3Error::new(Code::InvalidRequest, why));
+        return Err(S3Error::new(Code::INVALID_REQUEST, why));
     }
     let attributes = stored::requested(headers)?;
     // Room for the tag of the complete object.
@@ -89,7 +88,7 @@ impl Upload {
         let id = query.get("uploadId").unwrap_or_default();
         let dir = dir_of(&target.bucket, id)?;
         let info = joined(&dir, INFO)?;
-        let missing = |error: S3Error| error.missing(Code::NoSuchUpload);
+        let missing = |error: S3Error| error.missing(Code::NO_SUCH_UPLOAD);
         let head = store
             .client
             .head(&info)
@@ -101,7 +100,7 @@ impl Upload {
         let key = key.map_err(S3Error::from).map_err(missing)?;
         if key != target.key.as_bytes() {
             return Err(S3Error::new(
-                Code::NoSuchUpload,
+                Code::NO_SUCH_UPLOAD,
                 "the upload is one of another object",
             ));
         }
@@ -178,7 +177,10 @@ fn dir_of(bucket: &Bucket, id: &str) -> Result<Name, S3Error> {
             .bytes()
             .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     if !is_id {
-        return Err(S3Error::new(Code::NoSuchUpload, "there is no such upload"));
+        return Err(S3Error::new(
+            Code::NO_SUCH_UPLOAD,
+            "there is no such upload",
+        ));
     }
     joined(&bucket.uploads()?, id)
 }
@@ -189,14 +191,14 @@ fn joined(dir: &Name, name: &str) -> Result<Name, S3Error> {
 }
 
 fn internal(why: String) -> S3Error {
-    S3Error::new(Code::InternalError, why)
+    S3Error::new(Code::INTERNAL_ERROR, why)
 }
 
 /// Returns a random number of 32 hexadecimal digits.
 fn random() -> Result<String, S3Error> {
     let mut bytes = [0; 16];
     rand::fill(&mut bytes).map_err(|_| internal("the system provides no random numbers".into()))?;
-    Ok(hex(&bytes))
+    Ok(hex::encode(bytes))
 }
 
 /// File with the key and the metadata of an upload.

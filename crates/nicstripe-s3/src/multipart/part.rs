@@ -18,7 +18,6 @@ use crate::{
         payload::{Payload, RequestBody},
         query::Query,
         range,
-        signature::hex,
         xml::Xml,
     },
     put::{self, Unfinished},
@@ -46,11 +45,11 @@ pub(crate) async fn put_part<B: RequestBody>(
     let (options, none) = (CopyOptions::default(), ObjectAttributes::new());
     let written = async {
         let written = put::stream(store, &fresh, options, &none, payload.with_md5()).await;
-        written.map_err(|error| error.missing(Code::NoSuchUpload))
+        written.map_err(|error| error.missing(Code::NO_SUCH_UPLOAD))
     };
     // The part is written while its upload is looked up, which takes two round trips behind other parts.
     let (upload, (_, ended)) = try_join(Upload::find(store, target, query), written).await?;
-    let md5 = ended.md5.map(|md5| hex(&md5)).unwrap_or_default();
+    let md5 = ended.md5.map(hex::encode).unwrap_or_default();
     finish(store, &target.bucket, &upload, &fresh, number, &md5).await?;
     unfinished.is_whole = true;
     let mut reply = reply::empty(StatusCode::OK);
@@ -74,12 +73,12 @@ async fn finish(
         .client
         .rename(fresh, &name, RenameOptions::replacing())
         .await;
-    renamed.map_err(|error| S3Error::from(error).missing(Code::NoSuchUpload))?;
+    renamed.map_err(|error| S3Error::from(error).missing(Code::NO_SUCH_UPLOAD))?;
     match store.client.stat(&joined(&upload.dir, INFO)?).await {
         Err(error) if error.is_not_found() => {
             upload.remove_rest(store, bucket).await?;
             let why = "the upload has ended meanwhile";
-            Err(S3Error::new(Code::NoSuchUpload, why))
+            Err(S3Error::new(Code::NO_SUCH_UPLOAD, why))
         }
         found => Ok(found.map(drop)?),
     }
@@ -96,7 +95,10 @@ pub(crate) async fn copy_part(
     let upload = Upload::find(store, target, query).await?;
     let (from, object) = copy::source(store, headers).await?;
     if from.is_folder {
-        return Err(S3Error::new(Code::InvalidRequest, "a directory is no part"));
+        return Err(S3Error::new(
+            Code::INVALID_REQUEST,
+            "a directory is no part",
+        ));
     }
     let range = source_range(headers, object.stat.size)?;
     let (store, bucket) = (store.clone(), target.bucket.clone());
@@ -134,7 +136,7 @@ async fn copy_whole(
     Ok(if is_md5 {
         etag
     } else {
-        hex(&Md5::digest(etag))
+        hex::encode(Md5::digest(etag))
     })
 }
 
@@ -165,7 +167,7 @@ async fn copy_range(
         writer.write_all(chunk.as_ref()).await?;
     }
     writer.finish().await?;
-    Ok(hex(&md5.finalize()))
+    Ok(hex::encode(md5.finalize()))
 }
 
 fn source_range(headers: &HeaderMap, size: u64) -> Result<Option<Range<u64>>, S3Error> {
@@ -178,7 +180,7 @@ fn source_range(headers: &HeaderMap, size: u64) -> Result<Option<Range<u64>>, S3
         .and_then(|value| range::exact(value, size));
     let invalid = || {
         let why = format!("x-amz-copy-source-range is no range of the {size} bytes of the source");
-        S3Error::new(Code::InvalidArgument, why)
+        S3Error::new(Code::INVALID_ARGUMENT, why)
     };
     let range = range.ok_or_else(invalid)?;
     Ok((range != (0..size)).then_some(range))
@@ -189,7 +191,7 @@ fn number_of(query: &Query) -> Result<u64, S3Error> {
     match (1..=MOST_PARTS).contains(&number) {
         true => Ok(number),
         false => Err(S3Error::new(
-            Code::InvalidArgument,
+            Code::INVALID_ARGUMENT,
             format!("the number of a part is 1 to {MOST_PARTS}"),
         )),
     }

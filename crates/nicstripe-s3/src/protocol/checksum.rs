@@ -73,15 +73,15 @@ pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Announced>, S3Erro
         .find(|name| name.as_str().starts_with("x-amz-checksum-") && !is_known(name.as_str()));
     if let Some(name) = unknown {
         let why = format!("the checksum {name} is not supported");
-        return Err(S3Error::new(Code::NotImplemented, why));
+        return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
     }
     if trailer.is_some() && !found.iter().any(|one| one.value.is_none()) {
         let why = "x-amz-trailer names no checksum that is supported";
-        return Err(S3Error::new(Code::InvalidRequest, why));
+        return Err(S3Error::new(Code::INVALID_REQUEST, why));
     }
     if found.len() > 1 {
         let why = "expected one checksum at most";
-        return Err(S3Error::new(Code::InvalidRequest, why));
+        return Err(S3Error::new(Code::INVALID_REQUEST, why));
     }
     Ok(found.pop())
 }

@@ -93,7 +93,7 @@ impl Chunked {
         }
         match self.state {
             State::End => Ok(self.trailer),
-            _ => Err(S3Error::new(Code::IncompleteBody, "the body ended early")),
+            _ => Err(S3Error::new(Code::INCOMPLETE_BODY, "the body ended early")),
         }
     }
 
@@ -192,7 +192,7 @@ fn text(line: Vec<u8>) -> Result<String, S3Error> {
 
 fn malformed(why: &'static str) -> S3Error {
     S3Error::new(
-        Code::InvalidRequest,
+        Code::INVALID_REQUEST,
         format!("the body is not in chunks: {why}"),
     )
 }
@@ -207,8 +207,14 @@ mod tests {
     /// Bytes of an object, and the trailer.
     type Decoded = (Vec<u8>, Vec<(String, String)>);
 
-    fn decoded(chunked: Chunked, body: &[u8], step: usize) -> Result<Decoded, S3Error> {
-        let mut chunked = chunked;
+    /// Decodes a body with the signatures of the documented request, or without any.
+    fn decoded(
+        is_signed: bool,
+        has_trailer: bool,
+        body: &[u8],
+        step: usize,
+    ) -> Result<Decoded, S3Error> {
+        let mut chunked = Chunked::new(is_signed.then(|| Box::new(chain())), has_trailer);
         let mut object = Vec::new();
         for piece in body.chunks(step) {
             let mut input = Bytes::copy_from_slice(piece);
@@ -232,12 +238,7 @@ mod tests {
     #[test]
     fn the_documented_chunks_are_read_however_they_are_cut() {
         for step in [7, 1000, 1 << 20] {
-            let (object, trailer) = decoded(
-                Chunked::new(Some(Box::new(chain())), false),
-                &signed(),
-                step,
-            )
-            .unwrap();
+            let (object, trailer) = decoded(true, false, &signed(), step).unwrap();
             assert_eq!(object, [b'a'; 66560]);
             assert!(trailer.is_empty());
         }
@@ -249,35 +250,23 @@ mod tests {
         for at in [200, body.len() - 20, 65536 + 200] {
             let mut wrong = body.clone();
             wrong[at] ^= 1;
-            assert!(
-                decoded(Chunked::new(Some(Box::new(chain())), false), &wrong, 999).is_err(),
-                "{at}"
-            );
+            assert!(decoded(true, false, &wrong, 999).is_err(), "{at}");
         }
         for len in [0, 10, 66_000, body.len() - 90] {
-            assert!(
-                decoded(
-                    Chunked::new(Some(Box::new(chain())), false),
-                    &body[..len],
-                    999
-                )
-                .is_err(),
-                "{len}"
-            );
+            assert!(decoded(true, false, &body[..len], 999).is_err(), "{len}");
         }
         let unsigned = b"1\r\na\r\n0\r\n\r\n";
-        assert!(decoded(Chunked::new(Some(Box::new(chain())), false), unsigned, 99).is_err());
-        assert!(decoded(Chunked::new(Some(Box::new(chain())), true), unsigned, 99).is_err());
-        let mut more = body;
-        more.push(b'x');
-        assert!(decoded(Chunked::new(Some(Box::new(chain())), false), &more, 999).is_err());
+        assert!(decoded(true, false, unsigned, 99).is_err());
+        assert!(decoded(true, true, unsigned, 99).is_err());
+        let more = [&body[..], b"x"].concat();
+        assert!(decoded(true, false, &more, 999).is_err());
     }
 
     #[test]
     fn a_trailer_is_returned() {
         for end in ["", "\r\n", "\r\n\r\n"] {
             let body = format!("3\r\nabc\r\n2\r\nde\r\n0\r\nx-amz-checksum-crc32:AAAAAA=={end}");
-            let (object, trailer) = decoded(Chunked::new(None, true), body.as_bytes(), 4).unwrap();
+            let (object, trailer) = decoded(false, true, body.as_bytes(), 4).unwrap();
             assert_eq!(object, b"abcde");
             assert_eq!(
                 trailer,
@@ -292,12 +281,10 @@ mod tests {
             "11111111111111111\r\n",
             "-1\r\n",
         ] {
-            assert!(
-                decoded(Chunked::new(None, true), wrong.as_bytes(), 99).is_err(),
-                "{wrong}"
-            );
+            let found = decoded(false, true, wrong.as_bytes(), 99);
+            assert!(found.is_err(), "{wrong}");
         }
         let no_text = b"0\r\n\xff";
-        assert!(decoded(Chunked::new(None, true), no_text, 99).is_err());
+        assert!(decoded(false, true, no_text, 99).is_err());
     }
 }

@@ -53,7 +53,7 @@ impl Conditions {
             None => Ok(false),
             Some("*") => Ok(true),
             Some(_) => Err(S3Error::new(
-                Code::NotImplemented,
+                Code::NOT_IMPLEMENTED,
                 "If-None-Match of a write is * only",
             )),
         }
@@ -69,7 +69,7 @@ impl Conditions {
         let modified = seconds(modified);
         let failed = || {
             let why = "a condition of the request is not met";
-            Err(S3Error::new(Code::PreconditionFailed, why))
+            Err(S3Error::new(Code::PRECONDITION_FAILED, why))
         };
         match (&self.tags, self.not_since) {
             (Some(tags), _) if !matches(tags, etag) => return failed(),
@@ -88,7 +88,7 @@ impl Conditions {
         match self.check(etag, modified)? {
             Outcome::Met => Ok(()),
             Outcome::NotModified => Err(S3Error::new(
-                Code::PreconditionFailed,
+                Code::PRECONDITION_FAILED,
                 "a condition of the request is not met",
             )),
         }
@@ -144,44 +144,26 @@ mod tests {
                 .collect();
             Conditions::of(&headers, "").check("abc", modified).ok()
         };
-        assert_eq!(outcome(&[]), Some(Outcome::Met));
-        assert_eq!(outcome(&[("if-match", "\"abc\"")]), Some(Outcome::Met));
-        assert_eq!(
-            outcome(&[("if-match", "\"x\", W/\"abc\"")]),
-            Some(Outcome::Met)
-        );
-        assert_eq!(outcome(&[("if-match", "\"x\"")]), None);
-        assert_eq!(outcome(&[("if-match", "\"*\"")]), None);
-        assert_eq!(outcome(&[("if-match", "\"\u{e4}\"")]), None);
-        assert_eq!(
-            outcome(&[("if-match", "\"x\""), ("if-match", "\"abc\"")]),
-            Some(Outcome::Met)
-        );
-        assert_eq!(
-            outcome(&[("if-none-match", "*")]),
-            Some(Outcome::NotModified)
-        );
-        assert_eq!(outcome(&[("if-none-match", "x")]), Some(Outcome::Met));
-        assert_eq!(
-            outcome(&[("if-modified-since", same)]),
-            Some(Outcome::NotModified)
-        );
-        assert_eq!(
-            outcome(&[("if-modified-since", before)]),
-            Some(Outcome::Met)
-        );
-        assert_eq!(
-            outcome(&[("if-unmodified-since", same)]),
-            Some(Outcome::Met)
-        );
-        assert_eq!(outcome(&[("if-unmodified-since", before)]), None);
-        assert_eq!(
-            outcome(&[("if-match", "abc"), ("if-unmodified-since", before)]),
-            Some(Outcome::Met)
-        );
-        assert_eq!(
-            outcome(&[("if-none-match", "x"), ("if-modified-since", after)]),
-            Some(Outcome::Met)
-        );
+        const MET: Option<Outcome> = Some(Outcome::Met);
+        const SAME: Option<Outcome> = Some(Outcome::NotModified);
+        for (pairs, expected) in [
+            (&[][..], MET),
+            (&[("if-match", "\"abc\"")], MET),
+            (&[("if-match", "\"x\", W/\"abc\"")], MET),
+            (&[("if-match", "\"x\"")], None),
+            (&[("if-match", "\"*\"")], None),
+            (&[("if-match", "\"\u{e4}\"")], None),
+            (&[("if-match", "\"x\""), ("if-match", "\"abc\"")], MET),
+            (&[("if-none-match", "*")], SAME),
+            (&[("if-none-match", "x")], MET),
+            (&[("if-modified-since", same)], SAME),
+            (&[("if-modified-since", before)], MET),
+            (&[("if-unmodified-since", same)], MET),
+            (&[("if-unmodified-since", before)], None),
+            (&[("if-match", "abc"), ("if-unmodified-since", before)], MET),
+            (&[("if-none-match", "x"), ("if-modified-since", after)], MET),
+        ] {
+            assert_eq!(outcome(pairs), expected, "{pairs:?}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Body of a request as a stream, with all that must be true of it at its end.
 
-use std::{future::poll_fn, pin::Pin, time::Duration};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http_body_util::BodyExt as _;
 use hyper::{
     HeaderMap,
     body::{Body, Bytes},
@@ -16,7 +17,7 @@ use super::{
     checksum::{self, Announced, Hasher},
     chunked::Chunked,
     error::{Code, S3Error},
-    signature::{self, hex},
+    signature,
 };
 
 /// Trait bounds of the body of a request.
@@ -58,7 +59,8 @@ impl<'b, B: RequestBody> Payload<'b, B> {
         body: &'b mut B,
     ) -> Result<Self, S3Error> {
         let length = |name: &str| -> Result<Option<u64>, S3Error> {
-            let invalid = || S3Error::new(Code::InvalidArgument, format!("{name} is not a number"));
+            let invalid =
+                || S3Error::new(Code::INVALID_ARGUMENT, format!("{name} is not a number"));
             let Some(value) = headers.get(name) else {
                 return Ok(None);
             };
@@ -67,7 +69,7 @@ impl<'b, B: RequestBody> Payload<'b, B> {
         };
         let missing = || {
             S3Error::new(
-                Code::MissingContentLength,
+                Code::MISSING_CONTENT_LENGTH,
                 "the length of the body is missing",
             )
         };
@@ -133,13 +135,13 @@ impl<'b, B: RequestBody> Payload<'b, B> {
                 self.take(&bytes)?;
                 return Ok(Some(bytes));
             }
-            let frame = poll_fn(|context| Pin::new(&mut *self.body).poll_frame(context));
-            let late = |_| S3Error::new(Code::RequestTimeout, "no byte of the body came in time");
+            let frame = self.body.frame();
+            let late = |_| S3Error::new(Code::REQUEST_TIMEOUT, "no byte of the body came in time");
             let Some(frame) = timeout(IDLE, frame).await.map_err(late)? else {
                 return Ok(None);
             };
             let frame = frame
-                .map_err(|error| S3Error::new(Code::IncompleteBody, nicstripe::chain(&error)))?;
+                .map_err(|error| S3Error::new(Code::INCOMPLETE_BODY, nicstripe::chain(&error)))?;
             if let Ok(data) = frame.into_data() {
                 self.input = data;
             }
@@ -157,7 +159,7 @@ impl<'b, B: RequestBody> Payload<'b, B> {
     fn take(&mut self, bytes: &[u8]) -> Result<(), S3Error> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or_else(|| {
-            S3Error::new(Code::InvalidRequest, "the body is longer than announced")
+            S3Error::new(Code::INVALID_REQUEST, "the body is longer than announced")
         })?;
         if let Some((_, context)) = &mut self.signed {
             context.update(bytes);
@@ -174,7 +176,7 @@ impl<'b, B: RequestBody> Payload<'b, B> {
     /// Verifies the whole body, which must have been read.
     pub(crate) fn end(self) -> Result<Ended, S3Error> {
         if self.left > 0 {
-            return Err(S3Error::new(Code::IncompleteBody, "the body ended early"));
+            return Err(S3Error::new(Code::INCOMPLETE_BODY, "the body ended early"));
         }
         let trailer = self.chunked.map(Chunked::end).transpose()?;
         let announced = self.checksum.as_ref().map(|(one, _)| one);
@@ -183,18 +185,18 @@ impl<'b, B: RequestBody> Payload<'b, B> {
         let mut names = trailer.iter().flatten().map(|(name, _)| name.as_str());
         if names.any(|name| Some(name) != announced) {
             let why = "the trailer has a line that x-amz-trailer does not announce";
-            return Err(S3Error::new(Code::InvalidRequest, why));
+            return Err(S3Error::new(Code::INVALID_REQUEST, why));
         }
         if let Some((hash, context)) = self.signed
-            && hash != hex(context.finish().as_ref())
+            && hash != hex::encode(context.finish())
         {
             let why = "the body has not the SHA-256 that was signed";
-            return Err(S3Error::new(Code::ContentSha256Mismatch, why));
+            return Err(S3Error::new(Code::CONTENT_SHA256_MISMATCH, why));
         }
         let md5 = self.md5.map(|md5| <[u8; 16]>::from(md5.finalize()));
         if self.content_md5.is_some() && self.content_md5 != md5 {
             let why = "the body has not the MD5 of Content-MD5";
-            return Err(S3Error::new(Code::BadDigest, why));
+            return Err(S3Error::new(Code::BAD_DIGEST, why));
         }
         let checksum = match self.checksum {
             Some((announced, hasher)) => Some(verified(announced, hasher, trailer)?),
@@ -207,7 +209,7 @@ impl<'b, B: RequestBody> Payload<'b, B> {
     pub(crate) async fn whole(mut self, most: u64) -> Result<(Vec<u8>, Ended), S3Error> {
         if self.len > most {
             let why = format!("the body has more than {most} bytes");
-            return Err(S3Error::new(Code::EntityTooLarge, why));
+            return Err(S3Error::new(Code::ENTITY_TOO_LARGE, why));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(self.len).unwrap_or_default());
         while let Some(more) = self.next().await? {
@@ -230,12 +232,12 @@ fn verified(
             .find(|(known, _)| known == name);
         found.map(|(_, value)| value)
     });
-    let missing = || S3Error::new(Code::InvalidRequest, format!("the trailer lacks {name}"));
+    let missing = || S3Error::new(Code::INVALID_REQUEST, format!("the trailer lacks {name}"));
     let (expected, found) = (expected.ok_or_else(missing)?, hasher.finish());
     match expected == found {
         true => Ok((name, found)),
         false => Err(S3Error::new(
-            Code::BadDigest,
+            Code::BAD_DIGEST,
             format!("the body has not the checksum of {name}"),
         )),
     }
@@ -245,7 +247,7 @@ fn content_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, S3Error> {
     let parsed = |value: &hyper::header::HeaderValue| {
         STANDARD.decode(value.as_bytes()).ok()?.try_into().ok()
     };
-    let invalid = || S3Error::new(Code::InvalidDigest, "Content-MD5 is no MD5 in base 64");
+    let invalid = || S3Error::new(Code::INVALID_DIGEST, "Content-MD5 is no MD5 in base 64");
     headers
         .get("content-md5")
         .map(|value| parsed(value).ok_or_else(invalid))

@@ -33,7 +33,7 @@ impl Query {
             let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let number = is_digits.then(|| text.parse().ok()).flatten();
             number.ok_or_else(|| {
-                S3Error::new(Code::InvalidArgument, format!("{name} is not a number"))
+                S3Error::new(Code::INVALID_ARGUMENT, format!("{name} is not a number"))
             })
         };
         self.get(name).map(number).transpose()
@@ -59,7 +59,7 @@ pub(crate) fn decoded(text: &str) -> Result<String, S3Error> {
     let bytes = percent_decode_str(text).decode_utf8();
     bytes.map(String::from).map_err(|_| {
         let why = "the path or the query is not UTF-8";
-        S3Error::new(Code::InvalidArgument, why)
+        S3Error::new(Code::INVALID_ARGUMENT, why)
     })
 }
 

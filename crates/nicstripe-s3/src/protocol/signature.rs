@@ -45,14 +45,14 @@ pub(crate) struct Chain {
 impl Chain {
     /// Verifies the signature of a chunk, whose SHA-256 this is.
     pub(crate) fn verify_chunk(&mut self, signature: &str, hash: &[u8]) -> Result<(), S3Error> {
-        let (empty, hash) = (hex(digest(&SHA256, b"").as_ref()), hex(hash));
+        let (empty, hash) = (hex::encode(digest(&SHA256, b"")), hex::encode(hash));
         let rest = format!("{empty}\n{hash}");
         self.verify("AWS4-HMAC-SHA256-PAYLOAD", signature, &rest)
     }
 
     /// Verifies the signature of a trailer.
     pub(crate) fn verify_trailer(&mut self, signature: &str, trailer: &str) -> Result<(), S3Error> {
-        let hash = hex(digest(&SHA256, trailer.as_bytes()).as_ref());
+        let hash = hex::encode(digest(&SHA256, trailer.as_bytes()));
         self.verify("AWS4-HMAC-SHA256-TRAILER", signature, &hash)
     }
 
@@ -77,18 +77,18 @@ impl Chain {
 
     pub(crate) fn sign_chunk(&mut self, chunk: &[u8]) -> String {
         let (empty, hash) = (digest(&SHA256, b""), digest(&SHA256, chunk));
-        let rest = format!("{}\n{}", hex(empty.as_ref()), hex(hash.as_ref()));
+        let rest = format!("{}\n{}", hex::encode(empty), hex::encode(hash));
         self.sign("AWS4-HMAC-SHA256-PAYLOAD", &rest)
     }
 
     pub(crate) fn sign_trailer(&mut self, trailer: &str) -> String {
-        let hash = hex(digest(&SHA256, trailer.as_bytes()).as_ref());
+        let hash = hex::encode(digest(&SHA256, trailer.as_bytes()));
         self.sign("AWS4-HMAC-SHA256-TRAILER", &hash)
     }
 
     fn sign(&mut self, kind: &str, rest: &str) -> String {
         let text = format!("{kind}\n{}\n{}\n{rest}", self.head, self.previous);
-        self.previous = hex(hmac::sign(&self.key, text.as_bytes()).as_ref());
+        self.previous = hex::encode(hmac::sign(&self.key, text.as_bytes()));
         self.previous.clone()
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn check(
     };
     if access != keys.access() {
         return Err(S3Error::new(
-            Code::InvalidAccessKeyId,
+            Code::INVALID_ACCESS_KEY_ID,
             "the access key is not that of this gateway",
         ));
     }
@@ -133,7 +133,7 @@ pub(crate) fn check(
     check_time(&claim, now)?;
     check_headers(&head.headers, &claim)?;
     let key = signing_key(keys, [day, region, service, end]);
-    let hash = hex(digest(&SHA256, canonical(head, query, &claim)?.as_bytes()).as_ref());
+    let hash = hex::encode(digest(&SHA256, canonical(head, query, &claim)?.as_bytes()));
     let scope = format!("{day}/{region}/{service}/{end}");
     let signed = format!("{ALGORITHM}\n{}\n{scope}\n{hash}", claim.time);
     verify(&key, &signed, claim.signature)?;
@@ -164,7 +164,7 @@ fn claim<'a>(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>, S3Er
     }
     let Some(header) = headers.get(AUTHORIZATION) else {
         return Err(S3Error::new(
-            Code::AccessDenied,
+            Code::ACCESS_DENIED,
             "the request is not signed",
         ));
     };
@@ -178,7 +178,7 @@ fn claim<'a>(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>, S3Er
         let value = fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
         value.ok_or_else(|| malformed("the header Authorization lacks a field"))
     };
-    let missing = || S3Error::new(Code::InvalidRequest, "x-amz-content-sha256 is missing");
+    let missing = || S3Error::new(Code::INVALID_REQUEST, "x-amz-content-sha256 is missing");
     Ok(Claim {
         credential: field("Credential")?.split('/').collect(),
         signed_headers: field("SignedHeaders")?.split(';').collect(),
@@ -194,7 +194,7 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), S3Error> {
     let time = date::parse_basic(claim.time).ok_or_else(|| malformed("x-amz-date is no time"))?;
     let skewed = || {
         S3Error::new(
-            Code::RequestTimeTooSkewed,
+            Code::REQUEST_TIME_TOO_SKEWED,
             "the clocks of the client and of the gateway differ by more than 15 minutes",
         )
     };
@@ -209,7 +209,7 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), S3Error> {
             Err(malformed("X-Amz-Expires is not 1 to 604800"))
         }
         Some(expires) if age > expires => {
-            Err(S3Error::new(Code::AccessDenied, "the request has expired"))
+            Err(S3Error::new(Code::ACCESS_DENIED, "the request has expired"))
         }
         _ => Ok(()),
     }
@@ -233,11 +233,11 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
         .find(|name| name.starts_with("x-amz-") && !is_signed(name));
     match unsigned {
         _ if !is_signed("host") => Err(S3Error::new(
-            Code::AccessDenied,
+            Code::ACCESS_DENIED,
             "the header Host is not signed",
         )),
         Some(name) => Err(S3Error::new(
-            Code::AccessDenied,
+            Code::ACCESS_DENIED,
             format!("the header {name} is not signed"),
         )),
         None => Ok(()),
@@ -311,44 +311,26 @@ fn body(claim: &Claim<'_>, key: hmac::Key, scope: &str) -> Result<Body, S3Error>
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => chunks(Some(chain()), false),
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => chunks(Some(chain()), true),
         "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => chunks(None, true),
-        hash if hash.len() == 64 && bytes_of(hash).is_some() => Body::Digest(hash.to_lowercase()),
+        hash if hash.len() == 64 && hex::decode(hash).is_ok() => Body::Digest(hash.to_lowercase()),
         _ => return Err(malformed("x-amz-content-sha256 is not known")),
     })
 }
 
 /// Compares a signature in constant time.
 fn verify(key: &hmac::Key, text: &str, signature: &str) -> Result<(), S3Error> {
-    let is_valid = bytes_of(signature)
-        .is_some_and(|signature| hmac::verify(key, text.as_bytes(), &signature).is_ok());
+    let is_valid = hex::decode(signature)
+        .is_ok_and(|signature| hmac::verify(key, text.as_bytes(), &signature).is_ok());
     match is_valid {
         true => Ok(()),
         false => Err(S3Error::new(
-            Code::SignatureDoesNotMatch,
+            Code::SIGNATURE_DOES_NOT_MATCH,
             "the signature is not that of the request and the secret key",
         )),
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(value.into(), 16);
-    let digits = bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-    digits.flatten().collect()
-}
-
-/// Returns the bytes of hexadecimal digits.
-pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let digit = |digit: &u8| Some(char::from(*digit).to_digit(16)? as u8);
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    let bytes = pairs
-        .iter()
-        .map(|[high, low]| Some(digit(high)? << 4 | digit(low)?));
-    rest.is_empty().then(|| bytes.collect())?
-}
-
 fn malformed(why: &'static str) -> S3Error {
-    S3Error::new(Code::InvalidRequest, why)
+    S3Error::new(Code::INVALID_REQUEST, why)
 }
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -417,18 +399,18 @@ pub(crate) mod tests {
         assert!(matches!(checked(&head, soon), Ok(Body::Digest(hash)) if hash == EMPTY));
         let code = |head: &Parts, after| checked(head, after).unwrap_err().code;
         let late = Duration::from_secs(16 * 60);
-        assert_eq!(code(&head, late), Code::RequestTimeTooSkewed);
+        assert_eq!(code(&head, late), Code::REQUEST_TIME_TOO_SKEWED);
         let other = ranged(signature, "bytes=0-8");
-        assert_eq!(code(&other, soon), Code::SignatureDoesNotMatch);
+        assert_eq!(code(&other, soon), Code::SIGNATURE_DOES_NOT_MATCH);
         let wrong = ranged(&signature.replace("f0", "f1"), "bytes=0-9");
-        assert_eq!(code(&wrong, soon), Code::SignatureDoesNotMatch);
+        assert_eq!(code(&wrong, soon), Code::SIGNATURE_DOES_NOT_MATCH);
         let none = ranged("", "bytes=0-9");
-        assert_eq!(code(&none, soon), Code::SignatureDoesNotMatch);
+        assert_eq!(code(&none, soon), Code::SIGNATURE_DOES_NOT_MATCH);
         let mut more = ranged(signature, "bytes=0-9");
         more.headers.insert("x-amz-acl", "private".parse().unwrap());
-        assert_eq!(code(&more, soon), Code::AccessDenied);
+        assert_eq!(code(&more, soon), Code::ACCESS_DENIED);
         let anonymous = request("/test.txt", &[("host", "localhost")]);
-        assert_eq!(code(&anonymous, soon), Code::AccessDenied);
+        assert_eq!(code(&anonymous, soon), Code::ACCESS_DENIED);
     }
 
     #[test]
@@ -446,7 +428,7 @@ pub(crate) mod tests {
             let text = format!("{before}{names}{behind}");
             head.headers.insert(AUTHORIZATION, text.parse().unwrap());
             let refused = checked(&head, Duration::ZERO).unwrap_err();
-            assert_eq!(refused.code, Code::InvalidRequest, "{names}");
+            assert_eq!(refused.code, Code::INVALID_REQUEST, "{names}");
         }
     }
 
@@ -460,7 +442,7 @@ pub(crate) mod tests {
         assert!(matches!(checked(&head, hours(23)), Ok(Body::Unsigned)));
         assert_eq!(
             checked(&head, hours(25)).unwrap_err().code,
-            Code::AccessDenied
+            Code::ACCESS_DENIED
         );
     }
 
@@ -499,10 +481,11 @@ pub(crate) mod tests {
             expires: None,
         };
         let query = Query::parse(head.uri.query()).unwrap();
-        let hash =
-            hex(digest(&SHA256, canonical(head, &query, &claim).unwrap().as_bytes()).as_ref());
+        let hash = hex::encode(
+            digest(&SHA256, canonical(head, &query, &claim).unwrap().as_bytes()).as_ref(),
+        );
         let text = format!("{ALGORITHM}\n{now}\n{}\n{hash}", scope.join("/"));
-        let signature = hex(hmac::sign(&signing_key(keys, scope), text.as_bytes()).as_ref());
+        let signature = hex::encode(hmac::sign(&signing_key(keys, scope), text.as_bytes()));
         let authorization = format!(
             "{ALGORITHM} Credential={}/{}, SignedHeaders={}, Signature={signature}",
             keys.access(),

@@ -103,7 +103,7 @@ impl Element {
 /// Reads a document with this root. Attributes are ignored, and document types refused: so there are no
 /// entities but the five of XML.
 pub(crate) fn read(bytes: &[u8], root: &str) -> Result<Element, S3Error> {
-    let malformed = || S3Error::new(Code::MalformedXml, format!("expected an element {root}"));
+    let malformed = || S3Error::new(Code::MALFORMED_XML, format!("expected an element {root}"));
     let text = str::from_utf8(bytes).map_err(|_| malformed())?;
     let element = document(text.trim_start_matches('\u{feff}')).ok_or_else(malformed)?;
     match element.name == root {

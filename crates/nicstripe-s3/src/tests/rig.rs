@@ -9,6 +9,7 @@ use std::{
 };
 
 use aws_lc_rs::digest::{SHA256, digest};
+use http_body_util::BodyExt as _;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
     body::{Body, Bytes, Frame},
@@ -24,7 +25,7 @@ use tokio::sync::oneshot;
 use crate::{
     Gateway, Keys,
     protocol::{
-        signature::{hex, tests::sign},
+        signature::tests::sign,
         xml::{self, Element},
     },
 };
@@ -222,9 +223,32 @@ impl Rig {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        let hash = hex(digest(&SHA256, body).as_ref());
+        let hash = hex::encode(digest(&SHA256, body));
         self.ask_as(method, uri, headers, &hash, Pieces::of(body), body.len())
             .await
+    }
+
+    /// Returns the code of the error with which a request is refused.
+    pub(super) async fn refusal(
+        &self,
+        method: Method,
+        uri: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> String {
+        self.ask(method, uri, headers, body).await.code()
+    }
+
+    /// Asks with a body whose hash is not signed, of this length.
+    pub(super) async fn put_unsigned(&self, uri: &str, body: Pieces, len: usize) -> Answer {
+        let unsigned = "UNSIGNED-PAYLOAD";
+        self.ask_as(Method::PUT, uri, &[], unsigned, body, len)
+            .await
+    }
+
+    pub(super) async fn delete(&self, uri: &str) -> u16 {
+        let answer = self.ask(Method::DELETE, uri, &[], b"").await;
+        answer.status.as_u16()
     }
 
     pub(super) async fn get(&self, uri: &str) -> Answer {
@@ -256,13 +280,8 @@ impl Rig {
             Ok(allowed) => self.gateway.answer(allowed, &head, body).await,
             Err(reply) => *reply,
         };
-        let (head, mut content) = reply.into_parts();
-        let mut body = Vec::new();
-        while let Some(frame) =
-            std::future::poll_fn(|context| Pin::new(&mut content).poll_frame(context)).await
-        {
-            body.extend_from_slice(&frame.unwrap().into_data().unwrap());
-        }
+        let (head, content) = reply.into_parts();
+        let body = content.collect().await.unwrap().to_bytes().to_vec();
         Answer {
             status: head.status,
             headers: head.headers,
@@ -287,4 +306,16 @@ fn trusting(identity: &Identity) -> Peers {
 /// Returns bytes that differ from each other.
 pub(super) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// Waits for a condition, up to a minute.
+pub(super) async fn until(mut is_true: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_true() {
+        assert!(
+            begun.elapsed() < std::time::Duration::from_secs(60),
+            "it did not come true"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }

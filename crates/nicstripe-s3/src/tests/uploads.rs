@@ -1,10 +1,7 @@
-use std::time::{Duration, Instant};
-
 use hyper::{Method, StatusCode};
 use md5::{Digest as _, Md5};
 
-use super::rig::{Pieces, Rig, content};
-use crate::protocol::signature::hex;
+use super::rig::{Pieces, Rig, content, until};
 
 async fn begun(rig: &Rig, key: &str) -> String {
     let headers = [("content-type", "video/mp4"), ("x-amz-meta-a", "1")];
@@ -61,10 +58,8 @@ async fn an_upload_in_parts_becomes_one_object() {
             parts.all("Part").next().unwrap().get("Size"),
             Some("5242880")
         );
-        assert_eq!(
-            rig.ask(Method::DELETE, "/b", &[], b"").await.code(),
-            "BucketNotEmpty"
-        );
+        let full = rig.refusal(Method::DELETE, "/b", &[], b"").await;
+        assert_eq!(full, "BucketNotEmpty");
 
         let complete = async |parts: &[(u64, &str)]| {
             let uri = format!("/b/d/film?uploadId={id}");
@@ -80,7 +75,7 @@ async fn an_upload_in_parts_becomes_one_object() {
         assert_eq!(wrong.code(), "InvalidRequest");
         let done = complete(&[(1, &tags[0]), (3, &tags[2])]).await;
         let md5s = [Md5::digest(&one), Md5::digest(&two)].concat();
-        let etag = format!("\"{}-2\"", hex(&Md5::digest(md5s)));
+        let etag = format!("\"{}-2\"", hex::encode(Md5::digest(md5s)));
         assert_eq!(
             done.xml("CompleteMultipartUploadResult").get("ETag"),
             Some(etag.as_str())
@@ -107,15 +102,9 @@ async fn an_upload_that_is_aborted_leaves_nothing() {
     rig.put("/b", b"").await;
     let id = begun(&rig, "x").await;
     let uri = format!("/b/x?partNumber=1&uploadId={id}");
-    let wrong = rig
-        .ask(
-            Method::PUT,
-            &uri,
-            &[("x-amz-checksum-crc32", "AAAAAA==")],
-            b"12",
-        )
-        .await;
-    assert_eq!(wrong.code(), "BadDigest");
+    let wrong = [("x-amz-checksum-crc32", "AAAAAA==")];
+    let wrong = rig.refusal(Method::PUT, &uri, &wrong, b"12").await;
+    assert_eq!(wrong, "BadDigest");
     assert_eq!(rig.files().len(), 1);
     assert_eq!(rig.put(&uri, b"12").await.status, StatusCode::OK);
     assert_eq!(
@@ -128,19 +117,10 @@ async fn an_upload_that_is_aborted_leaves_nothing() {
         let uri = uri.replace("partNumber=1", &format!("partNumber={number}"));
         assert_eq!(rig.put(&uri, b"12").await.code(), "InvalidArgument");
     }
-    let abort = rig
-        .ask(Method::DELETE, &format!("/b/x?uploadId={id}"), &[], b"")
-        .await;
-    assert_eq!(abort.status, StatusCode::NO_CONTENT);
+    assert_eq!(rig.delete(&format!("/b/x?uploadId={id}")).await, 204);
     assert!(rig.files().is_empty());
     assert_eq!(rig.put(&uri, b"12").await.code(), "NoSuchUpload");
-    assert_eq!(
-        rig.ask(Method::DELETE, "/b", &[], b"")
-            .await
-            .status
-            .as_u16(),
-        204
-    );
+    assert_eq!(rig.delete("/b").await, 204);
 }
 
 #[tokio::test]
@@ -155,8 +135,7 @@ async fn a_part_that_is_written_while_its_upload_ends_leaves_nothing() {
         let tag = first.header("etag").to_owned();
         let late = format!("{uri}&partNumber=2");
         let (body, go_on) = Pieces::held(&bytes);
-        let unsigned = "UNSIGNED-PAYLOAD";
-        let late = rig.ask_as(Method::PUT, &late, &[], unsigned, body, bytes.len());
+        let late = rig.put_unsigned(&late, body, bytes.len());
         let end = async {
             until(|| rig.files().len() > 2).await;
             let done = match is_complete {
@@ -228,18 +207,6 @@ async fn two_completions_at_once_are_not_mixed() {
     }
 }
 
-/// Waits for a condition, up to a minute.
-async fn until(mut is_true: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "it did not come true"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test]
 async fn parts_are_copied_from_objects() {
     let rig = Rig::new().await;
@@ -254,14 +221,14 @@ async fn parts_are_copied_from_objects() {
     };
     let whole = part(1, &[]).await;
     let range = part(2, &[("x-amz-copy-source-range", "bytes=2-4")]).await;
-    assert_eq!(range, format!("\"{}\"", hex(&Md5::digest(b"234"))));
+    assert_eq!(range, format!("\"{}\"", hex::encode(Md5::digest(b"234"))));
     let beyond = [
         ("x-amz-copy-source", "b/source"),
         ("x-amz-copy-source-range", "bytes=2-10"),
     ];
     let uri = format!("/b/x?partNumber=3&uploadId={id}");
-    let refused = rig.ask(Method::PUT, &uri, &beyond, b"").await;
-    assert_eq!(refused.code(), "InvalidArgument");
+    let refused = rig.refusal(Method::PUT, &uri, &beyond, b"").await;
+    assert_eq!(refused, "InvalidArgument");
     let uri = format!("/b/x?uploadId={id}");
     let done = rig
         .ask(Method::POST, &uri, &[], &list(&[(1, &whole), (2, &range)]))

@@ -2,8 +2,9 @@
 
 use std::{fmt, fs, io::Read as _, path::PathBuf, sync::Arc, time::Duration};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderValue;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};
 use reqsign_core::{Context, Env as _, Error, ErrorKind, FileRead, HttpSend, OsEnv, Signer};
 use reqwest::{Client, Url};
@@ -13,7 +14,7 @@ use tokio_util::bytes::{Bytes, BytesMut};
 use super::place::S3Place;
 use crate::{
     error::{LinkError, WebError},
-    url::{WebUrl, WebUrlError},
+    url::{ESCAPED, WebUrl, WebUrlError},
 };
 
 /// Where a store is, and who asks.
@@ -59,22 +60,16 @@ impl Account {
     /// The endpoint is no URL of a web server.
     pub fn new(options: AccountOptions) -> Result<Self, WebError> {
         let profile = options.profile.or_else(|| OsEnv.var("AWS_PROFILE"));
-        let region = [
-            options.region,
-            OsEnv.var("AWS_REGION"),
-            OsEnv.var("AWS_DEFAULT_REGION"),
-        ]
-        .into_iter()
-        .flatten()
-        .find(|region| !region.is_empty())
-        .or_else(|| region_of(profile.as_deref().unwrap_or("default")))
-        .unwrap_or_else(|| "us-east-1".to_owned());
-        let named = [
-            options.endpoint,
-            OsEnv.var("AWS_ENDPOINT_URL_S3"),
-            OsEnv.var("AWS_ENDPOINT_URL"),
-        ];
-        let named = named.into_iter().flatten().find(|url| !url.is_empty());
+        let first = |typed: Option<String>, names: [&str; 2]| {
+            let set = names.into_iter().filter_map(|name| OsEnv.var(name));
+            let mut all = typed.into_iter().chain(set);
+            all.find(|value| !value.is_empty())
+        };
+        let region = first(options.region, ["AWS_REGION", "AWS_DEFAULT_REGION"])
+            .or_else(|| region_of(profile.as_deref().unwrap_or("default")))
+            .unwrap_or_else(|| "us-east-1".to_owned());
+        let variables = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+        let named = first(options.endpoint, variables);
         let text = named
             .clone()
             .unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
@@ -183,8 +178,7 @@ fn said(error: &Error) -> String {
 }
 
 fn sha256(body: &[u8]) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, body);
-    crate::proof::hex(digest.as_ref())
+    hex::encode(digest(&SHA256, body))
 }
 
 fn signer(profile: Option<String>, region: &str, instance: bool) -> Signer<Credential> {
@@ -277,12 +271,7 @@ fn region_in(text: &str, profile: &str) -> Option<String> {
 }
 
 /// All but the unreserved characters and the slash, as signatures need it.
-const IN_KEY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'/');
+const IN_KEY: &AsciiSet = &ESCAPED.remove(b'/');
 
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 

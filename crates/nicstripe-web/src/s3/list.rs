@@ -45,10 +45,7 @@ impl Store {
     ///
     /// The store refuses or is not reached, its answers are none, or the listing has no end.
     pub async fn list(&self, place: &S3Place, folders: bool) -> Result<Listing, WebError> {
-        let bucket = place.with_key("").map_err(|why| WebError::Endpoint {
-            url: place.to_string(),
-            why: why.to_string(),
-        })?;
+        let bucket = S3Place::root(place.bucket());
         let mut listing = Listing::default();
         let mut token: Option<String> = None;
         loop {
@@ -65,9 +62,7 @@ impl Store {
             // As signatures need it, parameters are in the order of their names.
             call.query.sort();
             let reply = self.call(&call).await?;
-            let nonsense = || WebError::Nonsense {
-                url: place.to_string(),
-            };
+            let nonsense = || place.nonsense();
             let page: ListBody = parsed(&reply.body).ok_or_else(nonsense)?;
             let is_ours = |key: &str| key.starts_with(place.key());
             let last = listing.objects.last().map(|object| object.key.clone());
@@ -112,16 +107,11 @@ impl Store {
         place: &S3Place,
         keys: &[String],
     ) -> Result<Vec<(String, String)>, WebError> {
-        let bucket = place.with_key("").map_err(|why| WebError::Endpoint {
-            url: place.to_string(),
-            why: why.to_string(),
-        })?;
+        let bucket = S3Place::root(place.bucket());
         let mut left = Vec::new();
         for keys in keys.chunks(MOST_REMOVED) {
             let objects = keys.iter().map(|key| DeleteObject { key }).collect();
-            let nonsense = || WebError::Nonsense {
-                url: place.to_string(),
-            };
+            let nonsense = || place.nonsense();
             let body = quick_xml::se::to_string(&DeleteBody {
                 quiet: true,
                 objects,

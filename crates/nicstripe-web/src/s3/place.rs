@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use thiserror::Error;
 
+use crate::error::WebError;
+
 /// Bucket, and the key of an object or the beginning of several keys: `s3://bucket/key`. The key is taken
 /// as it is, without escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,15 +53,26 @@ impl FromStr for S3Place {
         if !is_bucket {
             return Err(S3PlaceError::Bucket(bucket.to_owned()));
         }
-        Self {
-            bucket: bucket.to_owned(),
-            key: String::new(),
-        }
-        .with_key(key)
+        Self::root(bucket).with_key(key)
     }
 }
 
 impl S3Place {
+    /// Returns the place of a whole bucket.
+    pub(crate) fn root(bucket: &str) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            key: String::new(),
+        }
+    }
+
+    /// Returns the error for an answer that is none.
+    pub(crate) fn nonsense(&self) -> WebError {
+        WebError::Nonsense {
+            url: self.to_string(),
+        }
+    }
+
     /// Returns the place of another key in the same bucket.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Requests to a store: signed, over the first link that answers, with a bounded answer.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,6 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use percent_encoding::utf8_percent_encode;
 
 use reqwest::{
     Client, Method, StatusCode,
@@ -19,7 +20,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout, timeout_at},
 };
-use tokio_util::bytes::{Bytes, BytesMut};
+use tokio_util::bytes::Bytes;
 
 use super::{
     account::Account,
@@ -27,11 +28,12 @@ use super::{
     xml::{self, ErrorBody},
 };
 use crate::{
+    ask::bounded,
     clock::now,
     error::{LinkError, WebError},
     options::FetchOptions,
     store_error::StoreError,
-    url::WebUrl,
+    url::{ESCAPED, WebUrl},
 };
 
 /// Store with the links to it.
@@ -55,11 +57,8 @@ pub(crate) struct StoreLink {
 }
 
 impl StoreLink {
-    /// Returns the address of the store over this link; the unspecified one before it has answered.
-    pub(crate) fn remote(&self) -> IpAddr {
-        self.remote
-            .lock()
-            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    pub(crate) fn remote(&self) -> Option<IpAddr> {
+        *self.remote.lock()
     }
 }
 
@@ -126,17 +125,7 @@ impl Store {
     ///
     /// No interface may lead to it.
     pub async fn find(account: Account, options: &FetchOptions) -> Result<Self, WebError> {
-        let bucket = "nicstripe".parse::<S3Place>();
-        let any = bucket.or_else(|_| "s3://bucket".parse());
-        let url = match any {
-            Ok(place) => account.url(&place)?,
-            Err(why) => {
-                return Err(WebError::Endpoint {
-                    url: String::new(),
-                    why: why.to_string(),
-                });
-            }
-        };
+        let url = account.url(&S3Place::root("bucket"))?;
         let found = options.links(&url).await?;
         let links = found.links.into_iter().map(|link| StoreLink {
             interface: link.interface,
@@ -240,26 +229,19 @@ impl Store {
     ) -> Result<Reply, LinkError> {
         let body = reqwest::Body::from(call.body.clone());
         let sending = self.answer(link, url, call, body);
-        let (response, remote) = timeout(ANSWER_TIME, sending)
+        timeout(ANSWER_TIME, sending)
             .await
-            .unwrap_or(Err(LinkError::Silent(ANSWER_TIME.as_secs())))?;
-        let (headers, body) = response;
-        Ok(Reply {
-            headers,
-            body,
-            by: remote.map(|remote| (link.interface.clone(), remote)),
-        })
+            .unwrap_or(Err(LinkError::Silent(ANSWER_TIME.as_secs())))
     }
 
-    /// Sends one request with this body over one link. Returns headers and body of an answer that is no
-    /// error.
+    /// Sends one request with this body over one link. Returns an answer that is no error.
     pub(crate) async fn answer(
         &self,
         link: &StoreLink,
         url: &WebUrl,
         call: &Call<'_>,
         body: reqwest::Body,
-    ) -> Result<((HeaderMap, Bytes), Option<IpAddr>), LinkError> {
+    ) -> Result<Reply, LinkError> {
         let mut target = url.url().clone();
         if !call.query.is_empty() {
             target.set_query(Some(&encoded(&call.query)));
@@ -282,13 +264,17 @@ impl Store {
             *link.remote.lock() = remote;
         }
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = bounded(response).await?;
+        let body = bounded(response, MOST_BYTES).await?;
         match status.is_success() {
             // A store may find out that it fails after it has said 200.
             true if call.method == Method::POST && is_error(&body) => Err(LinkError::Store(
                 of_body(StatusCode::INTERNAL_SERVER_ERROR, &headers, &body),
             )),
-            true => Ok(((headers, body), remote)),
+            true => Ok(Reply {
+                headers,
+                body,
+                by: remote.map(|remote| (link.interface.clone(), remote)),
+            }),
             false => Err(LinkError::Store(of_body(status, &headers, &body))),
         }
     }
@@ -319,28 +305,11 @@ fn of_body(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> StoreError {
     }
 }
 
-async fn bounded(mut response: reqwest::Response) -> Result<Bytes, LinkError> {
-    let mut body = BytesMut::new();
-    while let Some(piece) = response.chunk().await.map_err(LinkError::of_request)? {
-        body.extend_from_slice(&piece);
-        if body.len() > MOST_BYTES {
-            return Err(crate::error::Breach::Long.into());
-        }
-    }
-    Ok(body.freeze())
-}
-
 /// Encodes a query as signatures need it: spaces as `%20`.
 fn encoded(query: &[(&str, String)]) -> String {
-    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-    const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~');
     let pairs = query
         .iter()
-        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, IN_QUERY)));
+        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, ESCAPED)));
     pairs.collect::<Vec<_>>().join("&")
 }
 

@@ -16,7 +16,7 @@ use tokio_util::{bytes::Bytes, sync::CancellationToken};
 
 use super::{
     place::S3Place,
-    sending::{Begun, From, Going, Kept, MOST_PARTS, read_part},
+    sending::{Begun, From, Going, MOST_PARTS, read_part},
     source::{Source, base64, crc64},
     store::{Call, Reply, Store},
     unfinished::{self, Unfinished},
@@ -29,8 +29,8 @@ use crate::{
     blocking::blocking,
     clock::now,
     error::WebError,
+    moving::Tell,
     proof::{Algorithm, Proof},
-    state::Tell,
     store_error::StoreError,
 };
 
@@ -134,13 +134,8 @@ impl Upload {
         };
         let mut sent = match source.pieces.count() {
             0 | 1 => {
-                let bytes = match source.pieces.count() {
-                    0 => Bytes::new(),
-                    _ => {
-                        let of = source.clone();
-                        blocking(move || of.read(ChunkId(0))).await?
-                    }
-                };
+                let of = source.clone();
+                let bytes = blocking(move || of.read(ChunkId(0))).await?;
                 self.at_once(bytes, self.metadata(&source, digest), &stop, &tell)
                     .await
             }
@@ -253,15 +248,14 @@ impl Upload {
             }
             earlier => earlier,
         };
-        let (record, begun, parts) = match earlier {
-            Some((record, upload)) if self.has(&upload.id).await => {
-                let (id, has_checksum) = (upload.id, true);
-                (Some(record), Begun { id, has_checksum }, upload.parts)
-            }
-            _ => {
-                let (record, begun) = self.begin(&metadata, path, &content).await?;
-                (record, begun, Vec::new())
-            }
+        let begun = match earlier {
+            Some((record, upload)) if self.has(&upload.id).await => Begun {
+                id: upload.id,
+                has_checksum: true,
+                record: Some(record),
+                parts: upload.parts,
+            },
+            _ => self.begin(&metadata, path, &content).await?,
         };
         let going = Going::new(
             &self.store,
@@ -270,16 +264,16 @@ impl Upload {
             From::File(source.clone()),
             source.pieces,
             begun,
-            Kept { record, parts },
+            (stop, tell),
         );
         let going = Arc::new(going?);
         let moving = now();
-        let resumed = going.state.lock().resumed;
+        let resumed = going.traffic.state.lock().resumed;
         tell(Event::Started {
             size: source.pieces.size,
             resumed,
         });
-        let moved = going.clone().run(stop, tell, self.options.patience).await;
+        let moved = going.clone().run(self.options.patience).await;
         let checked = moved.and_then(|()| source.check());
         if let Err(error) = checked {
             return Err(self.given_up(&going, error).await);
@@ -288,7 +282,7 @@ impl Upload {
             Ok(proved) => proved,
             Err(error) => return Err(self.given_up(&going, error).await),
         };
-        if let Some(record) = going.state.lock().record.take() {
+        if let Some(record) = going.traffic.state.lock().file.record.take() {
             record.end();
         }
         let mut report = going.report();
@@ -304,8 +298,9 @@ impl Upload {
         tell: &Tell,
     ) -> Result<Sent, WebError> {
         let begun = self.create(&[]).await?;
+        // One more than there may be: all are sent only once the end of the pipe is known.
         let pieces = Pieces {
-            size: self.options.part.saturating_mul(MOST_PARTS),
+            size: self.options.part.saturating_mul(MOST_PARTS + 1),
             each: self.options.part,
         };
         let going = Going::new(
@@ -315,7 +310,7 @@ impl Upload {
             From::Pipe(Mutex::default()),
             pieces,
             begun,
-            Kept::default(),
+            (stop, tell),
         );
         let going = Arc::new(going?);
         let moving = now();
@@ -323,17 +318,11 @@ impl Upload {
             size: 0,
             resumed: 0,
         });
-        going.state.lock().deal.limit(ChunkId(0));
-        let ended = stop.child_token();
-        let filling = going.fill(first, input, self.options.part, &ended);
-        let running = going.clone().run(&ended, tell, self.options.patience);
-        let (filled, moved) = tokio::join!(filling, running);
-        let complete = match (filled, moved) {
-            (Ok(()), Ok(())) => self.complete(&going, None).await,
-            (_, Err(WebError::Cancelled { .. })) if going.state.lock().is_broken => {
-                Err(WebError::TooLong { parts: MOST_PARTS })
-            }
-            (Err(error), _) | (_, Err(error)) => Err(error),
+        let filling = going.fill(first, input, self.options.part);
+        let running = going.clone().run(self.options.patience);
+        let complete = match tokio::join!(filling, running).1 {
+            Ok(()) => self.complete(&going, None).await,
+            Err(error) => Err(error),
         };
         match complete {
             Ok(proved) => {
@@ -352,9 +341,9 @@ impl Upload {
         metadata: &[(&'static str, String)],
         path: Option<PathBuf>,
         content: &str,
-    ) -> Result<(Option<Unfinished>, Begun), WebError> {
+    ) -> Result<Begun, WebError> {
         let Some(path) = path else {
-            return Ok((None, self.create(metadata).await?));
+            return self.create(metadata).await;
         };
         if Unfinished::is_without_id(&path) {
             self.abort_empty().await;
@@ -369,7 +358,7 @@ impl Upload {
         match self.create(metadata).await {
             Ok(begun) if begun.has_checksum => {
                 let record = record.and_then(|_| begin(&begun.id).ok());
-                Ok((record, begun))
+                Ok(Begun { record, ..begun })
             }
             // The store may have begun it, and the answer was lost.
             Err(error) if error.keeps_parts() => Err(error),
@@ -377,7 +366,7 @@ impl Upload {
                 if let Some(record) = record {
                     record.end();
                 }
-                Ok((None, created?))
+                created
             }
         }
     }
@@ -396,12 +385,12 @@ impl Upload {
     }
 
     async fn empty_uploads(&self) -> Result<Vec<String>, WebError> {
-        let bucket = self.place.with_key("").map_err(|_| self.nonsense())?;
+        let bucket = S3Place::root(self.place.bucket());
         let call = Call::new(Method::GET, &bucket)
             .query("prefix", self.place.key())
             .query("uploads", "");
         let reply = self.store.call(&call).await?;
-        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.nonsense())?;
+        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
         let of_key = page
             .uploads
             .into_iter()
@@ -449,8 +438,10 @@ impl Upload {
             !upload.is_empty() && upload.len() < 4096 && !upload.contains(char::is_control)
         });
         Ok(Begun {
-            id: upload.ok_or_else(|| self.nonsense())?,
+            id: upload.ok_or_else(|| self.place.nonsense())?,
             has_checksum,
+            record: None,
+            parts: Vec::new(),
         })
     }
 
@@ -489,7 +480,7 @@ impl Upload {
     }
 
     async fn try_complete(&self, going: &Going, crc: &str) -> Result<Reply, WebError> {
-        let parts = going.state.lock().parts.clone();
+        let parts = going.traffic.state.lock().file.stored.clone();
         let has_checksum = going.has_checksum;
         let parts = parts.into_iter().map(|(part, (etag, crc))| CompletePart {
             number: part as u32 + 1,
@@ -499,7 +490,7 @@ impl Upload {
         let body = CompleteBody {
             parts: parts.collect(),
         };
-        let body = quick_xml::se::to_string(&body).map_err(|_| self.nonsense())?;
+        let body = quick_xml::se::to_string(&body).map_err(|_| self.place.nonsense())?;
         let call = Call::new(Method::POST, &self.place)
             .query("uploadId", going.upload.clone())
             .header("x-amz-checksum-crc64nvme", crc)
@@ -520,7 +511,7 @@ impl Upload {
             }
             call.query.sort();
             let reply = self.store.call(&call).await?;
-            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.nonsense())?;
+            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
             for part in page.parts {
                 let number = u64::from(part.number).wrapping_sub(1);
                 let length = going.pieces_len(number);
@@ -536,8 +527,8 @@ impl Upload {
                 None => break,
             }
         }
-        let mut state = going.state.lock();
-        for (part, (etag, _)) in &mut state.parts {
+        let mut state = going.traffic.state.lock();
+        for (part, (etag, _)) in &mut state.file.stored {
             if let Some(found) = found.remove(part) {
                 *etag = found;
             }
@@ -558,7 +549,7 @@ impl Upload {
 
     /// Gives up an upload, unless a later run may continue it. Returns the error.
     async fn given_up(&self, going: &Going, error: WebError) -> WebError {
-        let mut record = going.state.lock().record.take();
+        let mut record = going.traffic.state.lock().file.record.take();
         let is_kept = record.is_some() && error.keeps_parts();
         if !is_kept {
             self.abort(&going.upload).await;
@@ -601,12 +592,6 @@ impl Upload {
     fn exists(&self) -> WebError {
         WebError::Exists {
             place: self.place.to_string(),
-        }
-    }
-
-    fn nonsense(&self) -> WebError {
-        WebError::Nonsense {
-            url: self.place.to_string(),
         }
     }
 }

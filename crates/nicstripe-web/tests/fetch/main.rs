@@ -1,11 +1,13 @@
-//! Fetches from servers in this process: honest ones, and each way to break the rules.
+//! Fetches from servers in this process, and uploads to stores: honest ones, and each way to break the rules.
 
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
 mod server;
 mod sources;
+mod store;
 mod streams;
+mod uploads;
 
 use std::{
     fs,
@@ -76,6 +78,17 @@ pub(crate) async fn fetch(server: &Server, place: &Place) -> Result<Fetched, Web
     fetch_to(&server.url("/file"), &place.file(), options()).await
 }
 
+/// Fetches the file, which must arrive as it is.
+async fn arrives(server: &Server, data: &[u8]) -> Fetched {
+    let place = Place::new();
+    let fetched = fetch(server, &place).await.unwrap();
+    assert!(fs::read(place.file()).unwrap() == data);
+    assert_eq!(place.names(), ["file"]);
+    let digest = fetched.report.digest.unwrap().to_string();
+    assert_eq!(digest, blake3::hash(data).to_string());
+    fetched
+}
+
 /// Returns bytes that do not repeat.
 pub(crate) fn data(length: usize) -> Arc<Vec<u8>> {
     let mut reader = blake3::Hasher::new().update(b"seed").finalize_xof();
@@ -98,16 +111,10 @@ pub(crate) async fn that(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_arrives_whole_in_parts_of_one_version() {
-    let (data, place) = (data((9 << 20) + 12_345), Place::new());
+    let data = data((9 << 20) + 12_345);
     let server = that(&data, |_, _| None).await;
-    let fetched = fetch(&server, &place).await.unwrap();
-    assert_eq!(fs::read(place.file()).unwrap(), **data);
-    assert_eq!(place.names(), ["file"]);
+    let fetched = arrives(&server, &data).await;
     assert_eq!(fetched.proof, Proof::Version);
-    assert_eq!(
-        fetched.report.digest.unwrap().to_string(),
-        blake3::hash(&data).to_string()
-    );
     assert_eq!(fetched.report.links.len(), 1);
     assert_eq!(fetched.report.links[0].bytes, data.len() as u64);
     let seen = server.seen();
@@ -128,14 +135,8 @@ async fn a_file_arrives_whole_in_parts_of_one_version() {
 #[tokio::test(flavor = "multi_thread")]
 async fn small_and_empty_files_arrive() {
     for length in [0, 1, 1 << 20, (1 << 20) + 1] {
-        let (data, place) = (data(length), Place::new());
-        let server = that(&data, |_, _| None).await;
-        let fetched = fetch(&server, &place).await.unwrap();
-        assert_eq!(fs::read(place.file()).unwrap(), **data, "{length}");
-        assert_eq!(
-            fetched.report.digest.unwrap().to_string(),
-            blake3::hash(&data).to_string()
-        );
+        let data = data(length);
+        arrives(&that(&data, |_, _| None).await, &data).await;
     }
 }
 
@@ -155,15 +156,9 @@ async fn without_ranges_or_a_version_one_request_brings_all() {
         },
     ];
     for manner in manners {
-        let (data, place) = (data(3 << 20), Place::new());
-        let server = that(&data, manner).await;
-        let fetched = fetch(&server, &place).await.unwrap();
-        assert_eq!(fs::read(place.file()).unwrap(), **data);
+        let data = data(3 << 20);
+        let fetched = arrives(&that(&data, manner).await, &data).await;
         assert!(matches!(fetched.proof, Proof::Length | Proof::None));
-        assert_eq!(
-            fetched.report.digest.unwrap().to_string(),
-            blake3::hash(&data).to_string()
-        );
     }
 }
 
@@ -237,7 +232,7 @@ async fn answers_that_break_the_rules_are_named_and_nothing_wrong_gets_the_name(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_end_early_or_hang_are_asked_for_again() {
-    let (data, place) = (data(8 << 20), Place::new());
+    let data = data(8 << 20);
     let server = that(&data, |request, data| {
         let (first, end) = request.range.filter(|_| request.number % 2 == 1)?;
         let mut reply = part(data, TAG, first, end);
@@ -246,22 +241,21 @@ async fn answers_that_end_early_or_hang_are_asked_for_again() {
         Some(reply)
     })
     .await;
-    fetch(&server, &place).await.unwrap();
-    assert_eq!(fs::read(place.file()).unwrap(), **data);
+    arrives(&server, &data).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_waits_for_no_request_that_the_server_put_off() {
-    let (data, place) = (data(6 << 20), Place::new());
+    let data = data(6 << 20);
     let server = that(&data, |request, _| {
         let is_put_off = request.number == 1;
         is_put_off.then(|| status("503 Service Unavailable", "retry-after: 100\r\n"))
     })
     .await;
-    let fetching = fetch(&server, &place);
-    let fetched = tokio::time::timeout(Duration::from_secs(60), fetching).await;
-    fetched.unwrap().unwrap();
-    assert_eq!(fs::read(place.file()).unwrap(), **data);
+    let fetching = arrives(&server, &data);
+    tokio::time::timeout(Duration::from_secs(60), fetching)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,7 +281,7 @@ async fn a_part_may_leave_out_what_the_request_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_that_is_no_minute_old_tells_no_versions_apart() {
-    let (data, place) = (data(3 << 20), Place::new());
+    let data = data(3 << 20);
     let times =
         "date: Sun, 06 Nov 1994 08:49:40 GMT\r\nlast-modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nx";
     let server = that(&data, move |request, data| {
@@ -296,21 +290,20 @@ async fn a_time_that_is_no_minute_old_tells_no_versions_apart() {
         Some(reply)
     })
     .await;
-    let fetched = fetch(&server, &place).await.unwrap();
+    let fetched = arrives(&server, &data).await;
     assert_eq!(fetched.proof, Proof::Length);
     assert_eq!(server.seen().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_asks_for_patience_gets_it() {
-    let (data, place) = (data(2 << 20), Place::new());
+    let data = data(2 << 20);
     let server = that(&data, |request, _| {
         let is_busy = (1..4).contains(&request.number);
         is_busy.then(|| status("503 Service Unavailable", "retry-after: 0\r\n"))
     })
     .await;
-    fetch(&server, &place).await.unwrap();
-    assert_eq!(fs::read(place.file()).unwrap(), **data);
+    arrives(&server, &data).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -451,7 +444,7 @@ async fn redirections_without_end_or_to_elsewhere_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_redirection_is_asked_for_again() {
-    let (data, place) = (data(12 << 20), Place::new());
+    let data = data(12 << 20);
     let server = that(&data, |request, data| {
         if request.path == "/file" {
             let location = format!("location: /signed/{}\r\n", request.number);
@@ -465,8 +458,7 @@ async fn an_expired_redirection_is_asked_for_again() {
         })
     })
     .await;
-    fetch(&server, &place).await.unwrap();
-    assert_eq!(fs::read(place.file()).unwrap(), **data);
+    arrives(&server, &data).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

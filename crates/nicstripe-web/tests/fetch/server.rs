@@ -24,6 +24,7 @@ pub(crate) struct Request {
     /// First byte, and the one behind the last.
     pub(crate) range: Option<(u64, u64)>,
     pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Status line and headers, and the bytes after them.
@@ -85,25 +86,32 @@ impl Server {
 async fn serve(mut stream: TcpStream, served: Arc<Served>) {
     let mut buffer = Vec::new();
     loop {
-        let end = loop {
-            if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
-                break end + 4;
+        let find = |bytes: &[u8]| bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        while find(&buffer).is_none() {
+            if !matches!(stream.read_buf(&mut buffer).await, Ok(1..)) {
+                return;
             }
-            match stream.read_buf(&mut buffer).await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-        };
+        }
+        let end = find(&buffer).unwrap() + 4;
         let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
-        let number = served.requests.fetch_add(1, Ordering::Relaxed);
+        let length = value_of(&head, "content-length: ").map_or(0, |text| text.parse().unwrap());
+        while buffer.len() < length {
+            if !matches!(stream.read_buf(&mut buffer).await, Ok(1..)) {
+                return;
+            }
+        }
         let request = Request {
-            number,
+            number: served.requests.fetch_add(1, Ordering::Relaxed),
             path: head.split(' ').nth(1).unwrap().to_owned(),
             range: range(&head),
             head,
+            body: buffer.drain(..length).collect(),
         };
         served.seen.lock().unwrap().push(request.clone());
-        let reply = (served.manner)(&request);
+        let mut reply = (served.manner)(&request);
+        if request.head.starts_with("HEAD") {
+            reply.body.clear();
+        }
         if stream.write_all(reply.head.as_bytes()).await.is_err() {
             return;
         }
@@ -127,11 +135,12 @@ async fn serve(mut stream: TcpStream, served: Arc<Served>) {
     }
 }
 
+fn value_of<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| line.strip_prefix(name))
+}
+
 fn range(head: &str) -> Option<(u64, u64)> {
-    let line = head
-        .lines()
-        .find_map(|line| line.strip_prefix("range: bytes="))?;
-    let (first, last) = line.split_once('-')?;
+    let (first, last) = value_of(head, "range: bytes=")?.split_once('-')?;
     Some((first.parse().ok()?, last.parse::<u64>().ok()? + 1))
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use nicstripe_web::{Algorithm, Proof, WebError};
+use nicstripe_web::{Algorithm, FetchOptions, Proof, WebError};
 
 use crate::{
     Place, TAG, data, fetch_to, options,
@@ -10,13 +10,17 @@ use crate::{
     that,
 };
 
-fn sha256(bytes: &[u8]) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex::encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes))
+}
+
+/// Returns the options to fetch also from these servers, with the digest of these bytes.
+fn with_mirrors(mirrors: &[&Server], bytes: &[u8]) -> FetchOptions {
+    let mut options = options();
+    let urls = mirrors.iter().map(|server| server.url("/file").parse());
+    options.mirrors = urls.collect::<Result<_, _>>().unwrap();
+    options.expected = Some(format!("sha256:{}", sha256(bytes)).parse().unwrap());
+    options
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,9 +57,7 @@ async fn a_url_that_lies_is_named_and_the_file_is_right() {
     })
     .await;
     let honest_one = that(&data, |_, _| None).await;
-    let mut options = options();
-    options.mirrors = vec![honest_one.url("/file").parse().unwrap()];
-    options.expected = Some(format!("sha256:{}", sha256(&data)).parse().unwrap());
+    let options = with_mirrors(&[&honest_one], &data);
     let fetched = fetch_to(&liar.url("/file"), &place.file(), options)
         .await
         .unwrap();
@@ -69,9 +71,7 @@ async fn if_every_url_lies_nothing_is_kept() {
     let (data, place) = (data(2 << 20), Place::new());
     let one = that(&data, |_, _| None).await;
     let two = that(&data, |_, _| None).await;
-    let mut options = options();
-    options.mirrors = vec![two.url("/file").parse().unwrap()];
-    options.expected = Some(format!("sha256:{}", "00".repeat(32)).parse().unwrap());
+    let options = with_mirrors(&[&two], b"other bytes");
     let error = fetch_to(&one.url("/file"), &place.file(), options)
         .await
         .unwrap_err();
@@ -88,11 +88,7 @@ async fn a_url_with_another_size_or_without_an_answer_is_left_out() {
     })
     .await;
     let gone = that(&data, |_, _| Some(status("404 Not Found", ""))).await;
-    let mut options = options();
-    options.mirrors = [&other, &gone]
-        .map(|server| server.url("/file").parse().unwrap())
-        .into();
-    options.expected = Some(format!("sha256:{}", sha256(&data)).parse().unwrap());
+    let options = with_mirrors(&[&other, &gone], &data);
     fetch_to(&one.url("/file"), &place.file(), options)
         .await
         .unwrap();
@@ -179,12 +175,10 @@ async fn secrets_go_to_their_own_server_only() {
     let (data, place) = (data(1 << 20), Place::new());
     let mirror = that(&data, |_, _| None).await;
     let server = that(&data, |_, _| None).await;
-    let mut options = options();
+    let mut options = with_mirrors(&[&mirror], &data);
     options.headers = vec!["x-token: secret".parse().unwrap()];
     options.netrc = Some("machine localhost login me password word".to_owned());
     options.cookies = "localhost\tFALSE\t/\tFALSE\t0\tid\t7\n".parse().unwrap();
-    options.mirrors = vec![mirror.url("/file").parse().unwrap()];
-    options.expected = Some(format!("sha256:{}", sha256(&data)).parse().unwrap());
     let url = server.url("/file").replace("127.0.0.1", "localhost");
     fetch_to(&url, &place.file(), options).await.unwrap();
     for request in server.seen() {

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite, duplex};
 use crate::{
     TAG, data, options,
     server::{Server, honest, status, whole},
+    sources::sha256,
     that,
 };
 
@@ -35,8 +36,7 @@ async fn a_stream_gets_all_bytes_in_order() {
         let server = that(&data, |_, _| None).await;
         let mut output = Vec::new();
         let mut options = options();
-        let sha = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &data);
-        options.expected = Some(format!("sha256:{}", hex(sha.as_ref())).parse().unwrap());
+        options.expected = Some(format!("sha256:{}", sha256(&data)).parse().unwrap());
         let fetched = fetch(&server, options, &mut output).await.unwrap();
         assert!(output == **data, "{length}");
         assert!(
@@ -49,10 +49,6 @@ async fn a_stream_gets_all_bytes_in_order() {
             blake3::hash(&data).to_string()
         );
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

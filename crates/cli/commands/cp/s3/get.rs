@@ -81,12 +81,8 @@ impl End<'_> {
                 delete_others(folder, &kept, &mut tally);
             }
         }
-        let from = match self.cp.sources() {
-            [source] => shown(source),
-            sources => format!("{} sources", sources.len()),
-        };
         let (report, proof) = tally.end(started.elapsed());
-        Ok((report, Ends::of_elsewhere(from, shown(target), proof, true)))
+        Ok((report, self.ends(proof)))
     }
 
     /// Returns the directory for the objects below a place. As from a daemon, a slash at the end of SRC
@@ -127,18 +123,15 @@ impl End<'_> {
             let url = self.store.account().url(&at);
             url.map_err(|why| why.to_string())
         });
-        let (name, url) = match (Name::parse(rest.as_bytes()), url) {
-            (Ok(name), Ok(url)) if !rest.ends_with('/') => (name, url),
-            (Ok(_), Ok(_)) => {
+        let name = Name::parse(rest.as_bytes()).map_err(|why| why.to_string());
+        let (name, url) = match name.and_then(|name| Ok((name, url?))) {
+            Ok(both) if !rest.ends_with('/') => both,
+            Ok(_) => {
                 let why = "a key with a slash at its end is no name of a file".to_owned();
                 tally.refused(&object.key, FailCode::NotAFile, why);
                 return Ok(None);
             }
-            (Err(why), _) => {
-                tally.refused(&object.key, FailCode::Io, why.to_string());
-                return Ok(None);
-            }
-            (_, Err(why)) => {
+            Err(why) => {
                 tally.refused(&object.key, FailCode::Io, why);
                 return Ok(None);
             }
@@ -214,9 +207,7 @@ fn delete_others(folder: &Path, kept: &BTreeSet<PathBuf>, tally: &mut Tally) {
             Ok(kind) if kind.is_dir() => delete_others(&path, kept, tally),
             Ok(kind) if kind.is_file() && !kept.contains(&path) => match fs::remove_file(&path) {
                 Ok(()) => tally.deleted(1),
-                Err(error) => {
-                    tally.refused(&path.display().to_string(), FailCode::Io, error.to_string());
-                }
+                Err(error) => tally.failed_here(&path, &error),
             },
             _ => {}
         }

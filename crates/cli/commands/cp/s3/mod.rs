@@ -24,7 +24,7 @@ use super::{
     web::{WebCopy, error::WebPlanError, options},
 };
 use crate::{
-    connect::location::{Location, is_s3, is_web_url},
+    connect::location::{Location, is_pipe, is_s3, is_web_url},
     failure::Failure,
     output::terminal::Terminal,
     process::signals::Signals,
@@ -133,6 +133,18 @@ struct End<'a> {
     options: FetchOptions,
     show: &'a mut Show,
     signals: &'a mut Signals,
+}
+
+impl End<'_> {
+    /// Returns the ends of the copy as printed.
+    fn ends(&self, proof: String) -> Ends {
+        let from = match self.cp.sources() {
+            [source] if is_pipe(source) => "standard input".to_owned(),
+            [source] => shown(source),
+            sources => format!("{} sources", sources.len()),
+        };
+        Ends::of_elsewhere(from, shown(self.cp.target()), proof, true)
+    }
 }
 
 /// Returns the first option that means nothing for a store.

@@ -45,13 +45,6 @@ impl End<'_> {
         sources: &[PathBuf],
         place: &S3Place,
     ) -> Result<(Report, Ends), Failure> {
-        let ends = |this: &Self, proof: String| {
-            let from = match this.cp.sources() {
-                [source] => shown(source),
-                sources => format!("{} sources", sources.len()),
-            };
-            Ends::of_elsewhere(from, shown(this.cp.target()), proof, true)
-        };
         if let [source] = sources
             && !source.is_dir()
         {
@@ -60,20 +53,16 @@ impl End<'_> {
                 false => place.clone(),
             };
             let name = Name::parse(last(place.key()).as_bytes()).map_err(LocationError::from)?;
-            self.show.begin(&CopyKind::Put {
+            let kind = CopyKind::Put {
                 source: source.clone(),
                 name: Some(name),
-            });
-            let upload = self.upload(&place);
-            let source = source.clone();
-            let running = Running::start(move |stop, tell: Tell| async move {
+            };
+            let (upload, source) = (self.upload(&place), source.clone());
+            let send = move |stop, tell: Tell| async move {
                 let sent = upload.file(&source, stop, move |event| tell(event)).await;
                 sent.map_err(failed)
-            });
-            let sent = running.finish(self.show, self.signals).await;
-            self.show.end(sent.as_ref().ok().map(|sent| &sent.report));
-            let sent = sent?;
-            return Ok((sent.report, ends(self, sent.proof.to_string())));
+            };
+            return self.put_one(&kind, send).await;
         }
         let started = Instant::now();
         let mut tally = Tally::default();
@@ -111,15 +100,14 @@ impl End<'_> {
             }
         }
         let (report, proof) = tally.end(started.elapsed());
-        Ok((report, ends(self, proof)))
+        Ok((report, self.ends(proof)))
     }
 
     pub(super) async fn put_pipe(&mut self, place: S3Place) -> Result<(Report, Ends), Failure> {
         check_input()?;
         let name = Name::parse(last(place.key()).as_bytes()).map_err(LocationError::from)?;
-        self.show.begin(&CopyKind::PutPipe { name });
         let upload = self.upload(&place);
-        let running = Running::start(move |stop, tell: Tell| async move {
+        let send = move |stop, tell: Tell| async move {
             let mut input = input(PIPE).map_err(|source| Failure::Source {
                 path: "-".into(),
                 source,
@@ -128,12 +116,24 @@ impl End<'_> {
                 .stream(&mut input, stop, move |event| tell(event))
                 .await;
             sent.map_err(failed)
-        });
-        let sent = running.finish(self.show, self.signals).await;
+        };
+        self.put_one(&CopyKind::PutPipe { name }, send).await
+    }
+
+    /// Sends one object, and shows it.
+    async fn put_one<F>(
+        &mut self,
+        kind: &CopyKind,
+        send: impl FnOnce(CancellationToken, Tell) -> F,
+    ) -> Result<(Report, Ends), Failure>
+    where
+        F: Future<Output = Result<Sent, Failure>>,
+    {
+        self.show.begin(kind);
+        let sent = Running::start(send).finish(self.show, self.signals).await;
         self.show.end(sent.as_ref().ok().map(|sent| &sent.report));
         let sent = sent?;
-        let from = "standard input".to_owned();
-        let ends = Ends::of_elsewhere(from, shown(self.cp.target()), sent.proof.to_string(), true);
+        let ends = self.ends(sent.proof.to_string());
         Ok((sent.report, ends))
     }
 
@@ -230,52 +230,31 @@ async fn send(
 fn walk(directory: &Path, place: &S3Place, files: &mut Vec<Planned>, tally: &mut Tally) {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) => {
-            tally.refused(
-                &directory.display().to_string(),
-                FailCode::Io,
-                error.to_string(),
-            );
-            return;
-        }
+        Err(error) => return tally.failed_here(directory, &error),
     };
     for entry in entries {
         // A name that is not read must not be deleted at the store.
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                let name = directory.display().to_string();
-                tally.refused(&name, FailCode::Io, error.to_string());
+                tally.failed_here(directory, &error);
                 continue;
             }
         };
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
         let kind = entry.file_type().ok();
         let is = |of: fn(&fs::FileType) -> bool| kind.as_ref().is_some_and(of);
-        if is(fs::FileType::is_file) {
-            match below(place, &name) {
-                Ok(of) => add(&path, of, files, tally),
-                Err(failure) => {
-                    tally.refused(
-                        &path.display().to_string(),
-                        FailCode::Io,
-                        failure.to_string(),
-                    );
-                }
-            }
-        } else if is(fs::FileType::is_dir) {
-            match below(place, &name).and_then(|of| as_folder(&of)) {
-                Ok(folder) => walk(&path, &folder, files, tally),
-                Err(failure) => {
-                    tally.refused(
-                        &path.display().to_string(),
-                        FailCode::Io,
-                        failure.to_string(),
-                    );
-                }
-            }
-        } else {
+        let is_directory = is(fs::FileType::is_dir);
+        if !is_directory && !is(fs::FileType::is_file) {
             tally.special();
+            continue;
+        }
+        match below(place, &entry.file_name()) {
+            Ok(of) if !is_directory => add(&path, of, files, tally),
+            of => match of.and_then(|of| as_folder(&of)) {
+                Ok(folder) => walk(&path, &folder, files, tally),
+                Err(failure) => tally.failed_here(&path, &failure),
+            },
         }
     }
 }
@@ -288,9 +267,7 @@ fn add(path: &Path, place: S3Place, files: &mut Vec<Planned>, tally: &mut Tally)
             size: metadata.len(),
             modified: metadata.modified().ok(),
         }),
-        Err(error) => {
-            tally.refused(&path.display().to_string(), FailCode::Io, error.to_string());
-        }
+        Err(error) => tally.failed_here(path, &error),
     }
 }
 

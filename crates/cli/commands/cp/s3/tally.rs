@@ -1,5 +1,7 @@
 //! Result of a copy of several files.
 
+use std::path::Path;
+
 use nicstripe::{Error, FailCode, FailedEntry, Report, TreeReport};
 use nicstripe_web::WebError;
 
@@ -68,6 +70,11 @@ impl Tally {
                 .failures
                 .push(FailedEntry::new(shown(name), code, shown(why)));
         }
+    }
+
+    /// Notes a file or directory of this machine that cannot be used.
+    pub(super) fn failed_here(&mut self, path: &Path, why: &impl ToString) {
+        self.refused(&path.display().to_string(), FailCode::Io, why.to_string());
     }
 
     pub(super) fn is_clean(&self) -> bool {

@@ -21,6 +21,7 @@ use nicstripe_web::{Account, FetchOptions, S3Place, WebUrl};
 use self::error::WebPlanError;
 use super::{arguments::Cp, lists::listed_names};
 use crate::{
+    commands::web::over_interfaces,
     connect::{
         arguments::Routes,
         location::{Location, LocationError, Remote, RemotePath, is_web_url, path_of},
@@ -195,14 +196,7 @@ fn files(cp: &Cp, sources: &[OsString]) -> Result<Vec<WebFile>, Failure> {
 }
 
 pub(super) fn options(cp: &Cp, files: &[WebFile]) -> Result<FetchOptions, Failure> {
-    let mut options = FetchOptions::default();
-    options.links = cp
-        .links
-        .link
-        .iter()
-        .map(|link| link.local.to_string())
-        .collect();
-    options.excluded = cp.links.excluded().to_vec();
+    let mut options = over_interfaces(&cp.links);
     options.streams = cp.streams.map(usize::from);
     options.headers = cp.web.headers()?;
     options.cookies = cp.web.read_cookies()?;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{
     objects::{Entries, Entry, ObjectError, Objects, Pieces},
-    reply::ReplyBody,
+    reply::{self, ReplyBody},
     target::Id,
 };
 
@@ -50,11 +50,8 @@ async fn begun(mut pieces: Pieces) -> Result<ReplyBody, ObjectError> {
     let failed = |why: String| ObjectError::new(StatusCode::INTERNAL_SERVER_ERROR, why);
     match pieces.recv().await {
         // Complete: no name contains the bracket that ends a list. The response has a length.
-        Some(Ok(all)) if all.ends_with(b"]") => Ok(ReplyBody::Ready(Some(all))),
-        Some(Ok(first)) => Ok(ReplyBody::List {
-            first: Some(first),
-            rest: pieces,
-        }),
+        Some(Ok(all)) if all.ends_with(b"]") => Ok(reply::ready(all)),
+        Some(Ok(first)) => Ok(reply::list(first, pieces)),
         Some(Err(error)) => Err(error
             .downcast::<ObjectError>()
             .unwrap_or_else(|error| failed(error.to_string()))),

@@ -3,7 +3,7 @@
 //! It comes from `RCLONE_USER` and `RCLONE_PASS`, which rustic sets as well as rclone, or is
 //! generated for this run.
 
-use std::{env, io};
+use std::io;
 
 use base64::{
     Engine as _,
@@ -11,6 +11,7 @@ use base64::{
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
+use super::super::gateway;
 use crate::failure::Failure;
 
 /// Hash of the user and password that a request must carry. Comparing hashes takes constant time.
@@ -18,23 +19,10 @@ use crate::failure::Failure;
 pub(super) struct Password(blake3::Hash);
 
 impl Password {
-    /// Reads user and password from the environment; `None` if neither is set. Fails if only one of
-    /// them is set, or one is not UTF-8.
+    /// Reads user and password from the environment; `None` if neither is set.
     pub(super) fn from_env() -> Result<Option<Self>, Failure> {
-        let half = || Failure::Setting {
-            key: USER,
-            why: format!("set without {PASSWORD}"),
-        };
-        let read = |name| match env::var(name) {
-            Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
-            Err(env::VarError::NotPresent) => Ok(None),
-            Err(env::VarError::NotUnicode(_)) => Err(half()),
-        };
-        match (read(USER)?, read(PASSWORD)?) {
-            (Some(user), Some(password)) => Ok(Some(Self::of(&user, &password))),
-            (None, None) => Ok(None),
-            _ => Err(half()),
-        }
+        let set = gateway::pair(USER, PASSWORD)?;
+        Ok(set.map(|(user, password)| Self::of(&user, &password)))
     }
 
     /// Generates a random password, and returns it with its URL form, `user:password`.

@@ -1,14 +1,12 @@
 //! HTTP responses, whose bodies are read from the storage while they are sent.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::io;
 
+use futures_util::stream::{self, StreamExt as _};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Response, StatusCode,
-    body::{Body, Bytes, Frame, SizeHint},
+    body::{Bytes, Frame},
     header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue},
 };
 
@@ -16,55 +14,33 @@ use super::objects::Pieces;
 
 pub(super) type Reply = Response<ReplyBody>;
 
-#[derive(Debug)]
-pub(super) enum ReplyBody {
-    /// Body in memory; `None` once it was sent.
-    Ready(Option<Bytes>),
-    /// Body read from the storage. `left` is the number of bytes still to send.
-    Stream { pieces: Pieces, left: u64 },
-    /// List whose length is not known. `first` is `None` once it was sent.
-    List { first: Option<Bytes>, rest: Pieces },
+/// Body of a response. An error ends it early, which the client detects from the announced length.
+pub(super) type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Returns a body in memory.
+pub(super) fn ready(bytes: Bytes) -> ReplyBody {
+    Full::new(bytes)
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    /// Returns the next bytes of the body. An error ends the response early, which the client
-    /// detects from the announced length.
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let next = match self.get_mut() {
-            Self::Ready(bytes) => bytes.take().map(Ok),
-            Self::Stream { left: 0, .. } => None,
-            Self::List { first, rest } => match first.take() {
-                Some(first) => Some(Ok(first)),
-                None => ready!(rest.poll_recv(context)).map(logged),
-            },
-            Self::Stream { pieces, left } => Some(take(ready!(pieces.poll_recv(context)), left)),
-        };
-        Poll::Ready(next.map(|bytes| bytes.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Ready(bytes) => bytes.is_none(),
-            Self::Stream { left, .. } => *left == 0,
-            Self::List { .. } => false,
+/// Returns a body read from the storage. `left` is the number of bytes to send.
+pub(super) fn streamed(pieces: Pieces, left: u64) -> ReplyBody {
+    let next = |(mut pieces, mut left): (Pieces, u64)| async move {
+        if left == 0 {
+            return None;
         }
-    }
+        let piece = take(pieces.recv().await, &mut left);
+        Some((piece.map(Frame::data), (pieces, left)))
+    };
+    StreamBody::new(stream::unfold((pieces, left), next)).boxed_unsync()
+}
 
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Ready(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-            Self::Stream { left, .. } => SizeHint::with_exact(*left),
-            Self::List { .. } => SizeHint::default(),
-        }
-    }
+/// Returns a list whose length is not known, with its first piece.
+pub(super) fn list(first: Bytes, mut rest: Pieces) -> ReplyBody {
+    let rest = stream::poll_fn(move |context| rest.poll_recv(context)).map(logged);
+    let all = stream::iter([Ok(first)]).chain(rest);
+    StreamBody::new(all.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
 /// Logs the error that ends a list early.
@@ -102,7 +78,7 @@ fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
 }
 
 pub(super) fn status(status: StatusCode) -> Reply {
-    let mut reply = Response::new(ReplyBody::Ready(None));
+    let mut reply = Response::new(ready(Bytes::new()));
     *reply.status_mut() = status;
     with(reply, CONTENT_LENGTH, HeaderValue::from_static("0"))
 }

@@ -20,7 +20,7 @@ use super::{
     list::{self, SIDE_BY_SIDE},
     objects::{ObjectError, Objects, Upload as _},
     range::requested_range,
-    reply::{self, Reply, ReplyBody},
+    reply::{self, Reply},
     target::{Id, Kind, Layout, Target, TargetError},
 };
 
@@ -198,10 +198,8 @@ impl<O: Objects> Repository<O> {
         let len = part.end - part.start;
         let mut reply = reply::status(status);
         if len > 0 {
-            *reply.body_mut() = ReplyBody::Stream {
-                pieces: self.objects.read(name, part.start, len).await?,
-                left: len,
-            };
+            let pieces = self.objects.read(name, part.start, len).await?;
+            *reply.body_mut() = reply::streamed(pieces, len);
         }
         if status == StatusCode::PARTIAL_CONTENT {
             reply = reply::with(

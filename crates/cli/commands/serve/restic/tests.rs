@@ -11,6 +11,7 @@ use std::{
 };
 
 use aws_lc_rs::digest::{SHA256, digest};
+use http_body_util::BodyExt as _;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Bytes, Frame, Incoming},
@@ -122,11 +123,7 @@ impl Rig {
         headers: &[(HeaderName, &str)],
         body: Feed,
     ) -> HttpResponse {
-        let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect()))
-                .await
-                .unwrap();
-        tokio::spawn(connection);
+        let mut sender = http2_over(self.connect()).await;
         let asked = request(method, path, headers, body);
         HttpResponse::of(sender.send_request(asked).await.unwrap()).await
     }
@@ -145,6 +142,14 @@ impl Rig {
         let answer = self.http2(Method::POST, path, &[], Feed::of(bytes));
         answer.await.status.as_u16()
     }
+}
+
+/// Begins to speak HTTP/2 over a stream.
+async fn http2_over(stream: DuplexStream) -> http2::SendRequest<Feed> {
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    sender
 }
 
 fn request(
@@ -178,10 +183,8 @@ struct HttpResponse {
 impl HttpResponse {
     async fn of(response: Response<Incoming>) -> Self {
         let header = |name: HeaderName| {
-            response
-                .headers()
-                .get(name)
-                .map(|value| value.to_str().unwrap().to_owned())
+            let value = response.headers().get(name);
+            value.map(|value| value.to_str().unwrap().to_owned())
         };
         let (length, range, kind) = (
             header(hyper::header::CONTENT_LENGTH),
@@ -189,17 +192,13 @@ impl HttpResponse {
             header(CONTENT_TYPE),
         );
         let status = response.status();
-        let mut incoming = response.into_body();
-        let mut body = Vec::new();
-        while let Some(bytes) = next_bytes(&mut incoming).await {
-            body.extend_from_slice(&bytes.unwrap());
-        }
+        let body = response.into_body().collect().await.unwrap();
         Self {
             status,
             length,
             range,
             kind,
-            body,
+            body: body.to_bytes().to_vec(),
         }
     }
 
@@ -331,11 +330,7 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
     let rig = Rig::new();
     let bytes = content(100_000);
     let path = format!("/data/{}", id_of(&bytes));
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect()))
-            .await
-            .unwrap();
-    tokio::spawn(connection);
+    let mut sender = http2_over(rig.connect()).await;
     let broken = Feed {
         breaks: true,
         ..Feed::of(&bytes)
@@ -664,10 +659,7 @@ async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
 #[tokio::test]
 async fn many_uploads_and_downloads_share_a_connection() {
     let rig = Rig::new();
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect()))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
+    let sender = http2_over(rig.connect()).await;
     let tasks: Vec<_> = (0..100_usize)
         .map(|index| {
             let mut sender = sender.clone();

@@ -4,12 +4,9 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{ArgGroup, Args};
 
+use super::super::gateway;
 use crate::{
-    connect::{
-        connect_arguments::ConnectArgs,
-        location::{Location, Remote},
-        setup::Connected,
-    },
+    connect::{connect_arguments::ConnectArgs, location::Remote, setup::Connected},
     failure::Failure,
 };
 
@@ -39,20 +36,8 @@ pub(crate) struct S3 {
 }
 
 impl S3 {
-    /// Parses the peer and the directory from the arguments. `peer` finds out where the directory is,
-    /// once it is known.
     pub(super) fn address(&self, peer: Option<&Connected>) -> Result<Remote, Failure> {
-        let inside = peer.map_or(Ok(None), |peer| peer.inside(&self.base))?;
-        match Location::parse(inside.as_ref().unwrap_or(&self.base))? {
-            Location::Remote(remote) => Ok(remote),
-            _ => Err(Failure::Setting {
-                key: "HOST:PATH",
-                why: format!(
-                    "no host in {:?}, expected HOST:PATH as in nas:lake",
-                    self.base
-                ),
-            }),
-        }
+        gateway::address(&self.base, peer, "nas:lake")
     }
 }
 

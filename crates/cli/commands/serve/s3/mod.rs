@@ -1,12 +1,10 @@
 //! `nicstripe serve s3`: the API of S3 on top of a daemon's files.
 //!
 //! - [`arguments`]: the command line as typed
-//! - [`keys`]: the key pair that requests are signed with
 //! - [`gate`]: the access check of requests; `nicstripe-s3` answers them
 
 mod arguments;
 mod gate;
-mod keys;
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -15,12 +13,10 @@ use nicstripe_s3::{Gateway, Keys};
 use tokio::net::TcpListener;
 
 pub(crate) use self::arguments::S3;
-use self::{
-    gate::Gate,
-    keys::{ACCESS, SECRET},
-};
+use self::gate::Gate;
 use super::{
     connection_places::{Limits, Places},
+    gateway,
     http::{self, Server},
     own_names::OwnNames,
 };
@@ -37,7 +33,12 @@ impl S3 {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let remote = self.address(None)?;
-        let keys = keys::from_env()?;
+        let set = gateway::pair(ACCESS, SECRET)?;
+        let keys = set.map(|(access, secret)| Keys::new(access, secret));
+        let keys = keys.transpose().map_err(|error| Failure::Setting {
+            key: ACCESS,
+            why: error.to_string(),
+        })?;
         let keeper = self.connect.keeper()?;
         runtime::run_hashing(self.serve(remote, keys, keeper, terminal))
     }
@@ -56,7 +57,7 @@ impl S3 {
         let is_generated = set.is_none();
         let keys = match set {
             Some(keys) => keys,
-            None => keys::generated().map_err(|error| Failure::Listen {
+            None => Keys::random().map_err(|error| Failure::Listen {
                 address: self.place(),
                 source: io::Error::other(error),
             })?,
@@ -154,3 +155,6 @@ enum Listening {
 /// Region that clients sign for. The gateway accepts any; boto3 signs URLs for the oldest ones of AWS with
 /// version 2.
 const REGION: &str = "local";
+
+const ACCESS: &str = "AWS_ACCESS_KEY_ID";
+const SECRET: &str = "AWS_SECRET_ACCESS_KEY";

@@ -2,29 +2,30 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-};
+use crate::server::{self, Server};
 
 /// Request with its body.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    pub(crate) number: usize,
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Vec<u8>,
+    /// First byte and the last.
+    pub(crate) range: Option<(usize, usize)>,
 }
 
 impl Request {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.query.contains_key(name)
+    }
+
+    fn header(&self, name: &str) -> String {
+        self.headers.get(name).cloned().unwrap_or_default()
     }
 
     fn part(&self) -> Option<u32> {
@@ -41,18 +42,26 @@ impl Request {
 #[derive(Debug, Clone)]
 pub(crate) struct Reply(pub(crate) u16, pub(crate) String, pub(crate) Vec<u8>);
 
-/// What a store does in place of the honest answer.
-type Manner = Box<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
-
-#[derive(Clone)]
-pub(crate) struct FakeStore {
-    pub(crate) address: SocketAddr,
-    inside: Arc<Inside>,
+/// Answers with a document whose root has this content.
+pub(crate) fn document(root: &str, content: &str) -> Reply {
+    let body = format!("<{root}>{content}</{root}>");
+    Reply(200, String::new(), body.into_bytes())
 }
 
-struct Inside {
-    manner: Manner,
-    state: Mutex<State>,
+impl From<Reply> for server::Reply {
+    fn from(Reply(status, headers, body): Reply) -> Self {
+        let length = body.len();
+        Self {
+            head: format!("HTTP/1.1 {status} X\r\n{headers}content-length: {length}\r\n\r\n"),
+            body,
+            ..Self::default()
+        }
+    }
+}
+
+pub(crate) struct FakeStore {
+    pub(crate) server: Server,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -60,7 +69,6 @@ struct State {
     objects: BTreeMap<String, Object>,
     uploads: BTreeMap<String, Upload>,
     begun: usize,
-    seen: Vec<Request>,
 }
 
 #[derive(Clone, Default)]
@@ -81,26 +89,24 @@ pub(crate) fn refused(status: u16, code: &str) -> Reply {
 }
 
 impl FakeStore {
+    /// Starts a store that does as `manner` says, or else what it should.
     pub(crate) async fn start(
         manner: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let inside = Arc::new(Inside {
-            manner: Box::new(manner),
-            state: Mutex::default(),
+        let state = Arc::<Mutex<State>>::default();
+        let of = state.clone();
+        let server = Server::start(move |request| {
+            let request = parsed(request);
+            let reply = manner(&request);
+            let reply = reply.unwrap_or_else(|| of.lock().unwrap().answer(&request));
+            reply.into()
         });
-        let of = inside.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, of.clone()));
-            }
-        });
-        Self { address, inside }
+        let server = server.await;
+        Self { server, state }
     }
 
     pub(crate) fn object(&self, key: &str) -> Option<Object> {
-        self.inside.state.lock().unwrap().objects.get(key).cloned()
+        self.state.lock().unwrap().objects.get(key).cloned()
     }
 
     pub(crate) fn put(&self, key: &str, bytes: &[u8]) {
@@ -108,17 +114,13 @@ impl FakeStore {
             bytes: bytes.to_vec(),
             ..Object::default()
         };
-        self.inside
-            .state
-            .lock()
-            .unwrap()
-            .objects
-            .insert(key.to_owned(), object);
+        let mut state = self.state.lock().unwrap();
+        state.objects.insert(key.to_owned(), object);
     }
 
     /// Returns the number of uploads that are neither complete nor aborted.
     pub(crate) fn unfinished(&self) -> usize {
-        self.inside.state.lock().unwrap().uploads.len()
+        self.state.lock().unwrap().uploads.len()
     }
 
     /// Begins an upload as another client does, and gives it a part if it has `bytes`.
@@ -129,101 +131,47 @@ impl FakeStore {
             headers: BTreeMap::new(),
             parts: part.into_iter().collect(),
         };
-        let mut state = self.inside.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
         state.uploads.insert(id.to_owned(), upload);
     }
 
     /// Returns the ids of uploads that are neither complete nor aborted.
     pub(crate) fn uploads(&self) -> Vec<String> {
-        let state = self.inside.state.lock().unwrap();
+        let state = self.state.lock().unwrap();
         state.uploads.keys().cloned().collect()
     }
 
-    pub(crate) fn seen(&self) -> Vec<Request> {
-        self.inside.state.lock().unwrap().seen.clone()
-    }
-
     pub(crate) fn parts_seen(&self) -> usize {
-        self.seen()
-            .iter()
-            .filter(|request| request.part().is_some())
-            .count()
+        let seen = self.server.seen();
+        let parts = seen.iter().filter(|one| one.path.contains("partNumber="));
+        parts.count()
     }
 }
 
-async fn serve(mut stream: TcpStream, inside: Arc<Inside>) {
-    let mut buffer = Vec::new();
-    loop {
-        let end = loop {
-            if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
-                break end + 4;
-            }
-            match stream.read_buf(&mut buffer).await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-        };
-        let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
-        let mut request = parsed(&head);
-        let length = request
-            .headers
-            .get("content-length")
-            .map_or(0, |text| text.parse().unwrap());
-        while buffer.len() < length {
-            match stream.read_buf(&mut buffer).await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-        }
-        request.body = buffer.drain(..length).collect();
-        let reply = {
-            let mut state = inside.state.lock().unwrap();
-            request.number = state.seen.len();
-            state.seen.push(request.clone());
-            drop(state);
-            let odd = (inside.manner)(&request);
-            odd.unwrap_or_else(|| inside.state.lock().unwrap().answer(&request))
-        };
-        let Reply(status, headers, body) = reply;
-        let (length, is_head) = (body.len(), request.method == "HEAD");
-        let head = format!("HTTP/1.1 {status} X\r\n{headers}content-length: {length}\r\n\r\n");
-        let body = if is_head { Vec::new() } else { body };
-        if stream
-            .write_all(&[head.as_bytes(), &body].concat())
-            .await
-            .is_err()
-        {
-            return;
-        }
-    }
-}
-
-fn parsed(head: &str) -> Request {
-    let mut lines = head.lines();
+fn parsed(request: &server::Request) -> Request {
+    let mut lines = request.head.lines();
     let first: Vec<&str> = lines.next().unwrap().split(' ').collect();
     let (path, query) = first[1].split_once('?').unwrap_or((first[1], ""));
     let decode = |text: &str| {
-        percent_encoding::percent_decode_str(text)
-            .decode_utf8_lossy()
-            .into_owned()
+        let text = percent_encoding::percent_decode_str(text);
+        text.decode_utf8_lossy().into_owned()
     };
-    let pairs = query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
-        });
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name), decode(value))
+    });
     let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned()));
     Request {
-        number: 0,
         method: first[0].to_owned(),
         path: decode(path),
         query: pairs.collect(),
-        headers: headers
-            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-            .collect(),
-        body: Vec::new(),
+        headers: headers.collect(),
+        body: request.body.clone(),
+        range: request
+            .range
+            .map(|(first, end)| (first as usize, end as usize - 1)),
     }
 }
 
@@ -242,11 +190,7 @@ impl State {
                     let key = &upload.key;
                     format!("<Upload><Key>{key}</Key><UploadId>{id}</UploadId></Upload>")
                 });
-                let body = format!(
-                    "<ListMultipartUploadsResult>{}</ListMultipartUploadsResult>",
-                    uploads.collect::<String>()
-                );
-                Reply(200, String::new(), body.into_bytes())
+                document("ListMultipartUploadsResult", &uploads.collect::<String>())
             }
             ("GET" | "HEAD", None) => match self.objects.get(&key) {
                 Some(object) => got(object, request, &etag(&object.bytes)),
@@ -257,11 +201,7 @@ impl State {
                 {
                     return refused(412, "PreconditionFailed");
                 }
-                let crc = request
-                    .headers
-                    .get("x-amz-checksum-crc64nvme")
-                    .cloned()
-                    .unwrap_or_default();
+                let crc = request.header("x-amz-checksum-crc64nvme");
                 let object = Object {
                     bytes: request.body.clone(),
                     headers: request.headers.clone(),
@@ -279,12 +219,10 @@ impl State {
                     parts: BTreeMap::new(),
                 };
                 self.uploads.insert(id.clone(), upload);
-                let body = format!(
-                    "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
-                );
-                Reply(200, String::new(), body.into_bytes())
+                let id = format!("<UploadId>{id}</UploadId>");
+                document("InitiateMultipartUploadResult", &id)
             }
-            ("POST", None) => Reply(200, String::new(), b"<DeleteResult/>".to_vec()),
+            ("POST", None) => document("DeleteResult", ""),
             (_, Some(id)) => self.of_upload(request, &id, etag),
             _ => refused(405, "MethodNotAllowed"),
         }
@@ -309,11 +247,7 @@ impl State {
                     let size = bytes.len();
                     format!("<Part><PartNumber>{number}</PartNumber><ETag>\"{etag}\"</ETag><Size>{size}</Size></Part>")
                 });
-                let body = format!(
-                    "<ListPartsResult>{}<IsTruncated>false</IsTruncated></ListPartsResult>",
-                    parts.collect::<String>()
-                );
-                Reply(200, String::new(), body.into_bytes())
+                document("ListPartsResult", &parts.collect::<String>())
             }
             ("POST", None) => {
                 if request.headers.contains_key("if-none-match")
@@ -326,11 +260,7 @@ impl State {
                 if !upload.parts.values().all(is_known) {
                     return refused(400, "InvalidPart");
                 }
-                let crc = request
-                    .headers
-                    .get("x-amz-checksum-crc64nvme")
-                    .cloned()
-                    .unwrap_or_default();
+                let crc = request.header("x-amz-checksum-crc64nvme");
                 if let Some(upload) = self.uploads.remove(id) {
                     let object = Object {
                         bytes: upload.parts.into_values().flatten().collect(),
@@ -338,10 +268,8 @@ impl State {
                     };
                     self.objects.insert(upload.key, object);
                 }
-                let body = format!(
-                    "<CompleteMultipartUploadResult><ChecksumCRC64NVME>{crc}</ChecksumCRC64NVME></CompleteMultipartUploadResult>"
-                );
-                Reply(200, String::new(), body.into_bytes())
+                let crc = format!("<ChecksumCRC64NVME>{crc}</ChecksumCRC64NVME>");
+                document("CompleteMultipartUploadResult", &crc)
             }
             _ => refused(405, "MethodNotAllowed"),
         }
@@ -357,11 +285,7 @@ impl State {
             let size = object.bytes.len();
             format!("<Contents><Key>{key}</Key><Size>{size}</Size><LastModified>2026-01-02T03:04:05Z</LastModified></Contents>")
         });
-        let body = format!(
-            "<ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucketResult>",
-            contents.collect::<String>()
-        );
-        Reply(200, String::new(), body.into_bytes())
+        document("ListBucketResult", &contents.collect::<String>())
     }
 }
 
@@ -374,11 +298,7 @@ fn got(object: &Object, request: &Request, etag: &str) -> Reply {
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
     let size = object.bytes.len();
-    let range = request.headers.get("range").and_then(|range| {
-        let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
-        Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
-    });
-    match range {
+    match request.range {
         Some((first, _)) if first >= size => refused(416, "InvalidRange"),
         Some((first, last)) => {
             let last = last.min(size - 1);

@@ -1,10 +1,5 @@
 //! Copies to and from S3 stores in this process: honest ones, and ones that break the rules.
 
-#![allow(clippy::unwrap_used)]
-#![forbid(unsafe_code)]
-
-mod store;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,7 +17,7 @@ use nicstripe_web::{
 };
 use tempfile::TempDir;
 
-use self::store::{FakeStore, Reply, Request, refused};
+use crate::store::{FakeStore, Reply, Request, document, refused};
 
 const MIB: usize = 1 << 20;
 
@@ -37,7 +32,7 @@ impl Rig {
     async fn with(manner: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
         let fake = FakeStore::start(manner).await;
         let mut options = AccountOptions::default();
-        options.endpoint = Some(format!("http://{}", fake.address));
+        options.endpoint = Some(fake.server.url(""));
         options.region = Some("us-east-1".to_owned());
         options.anonymous = true;
         let account = Account::new(options).unwrap();
@@ -73,12 +68,12 @@ impl Rig {
         upload.file(&path, CancellationToken::new(), |_| {}).await
     }
 
-    /// Stops an upload once the store has 20 MiB of it.
-    async fn interrupt(&self, path: &Path) {
+    /// Stops an upload once the store has so many bytes of it.
+    async fn interrupt(&self, path: &Path, most: usize) {
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let tell = move |event| match event {
-            Event::Progress(progress) if progress.bytes >= 20 * MIB as u64 => stopping.cancel(),
+            Event::Progress(progress) if progress.bytes >= most as u64 => stopping.cancel(),
             _ => {}
         };
         let upload = Upload::new(self.store.clone(), place("key"), self.options());
@@ -88,6 +83,12 @@ impl Rig {
             "{error:?}"
         );
         assert_eq!(self.fake.unfinished(), 1);
+    }
+
+    /// Asserts that the store has these bytes, and nothing unfinished.
+    fn has(&self, bytes: &[u8]) {
+        assert!(self.fake.object("key").unwrap().bytes == bytes);
+        assert_eq!(self.fake.unfinished(), 0);
     }
 
     async fn get(&self, key: &str) -> Result<Vec<u8>, WebError> {
@@ -113,14 +114,8 @@ fn place(key: &str) -> S3Place {
     format!("s3://bucket/{key}").parse().unwrap()
 }
 
-/// Returns bytes that do not repeat.
 fn data(length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    blake3::Hasher::new()
-        .update(b"seed")
-        .finalize_xof()
-        .fill(&mut bytes);
-    bytes
+    crate::data(length).to_vec()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,8 +149,7 @@ async fn pipes_of_any_length_become_objects() {
             .await
             .unwrap();
         assert_eq!(sent.proof.to_string(), "verified by the server's crc64nvme");
-        assert!(rig.fake.object("key").unwrap().bytes == data, "{length}");
-        assert_eq!(rig.fake.unfinished(), 0);
+        rig.has(&data);
     }
 }
 
@@ -197,7 +191,7 @@ async fn parts_that_the_store_has_no_time_for_are_sent_again() {
 async fn an_interrupted_upload_goes_on_with_the_parts_that_the_store_has() {
     let (rig, data) = (Rig::honest().await, data(64 * MIB));
     let path = rig.file(&data);
-    rig.interrupt(&path).await;
+    rig.interrupt(&path, 20 * MIB).await;
     assert!(rig.fake.object("key").is_none());
     let before = rig.fake.parts_seen();
     let upload = Upload::new(rig.store.clone(), place("key"), rig.options());
@@ -210,35 +204,26 @@ async fn an_interrupted_upload_goes_on_with_the_parts_that_the_store_has() {
         "{}",
         sent.report.resumed_bytes
     );
-    assert!(rig.fake.object("key").unwrap().bytes == data);
+    rig.has(&data);
     // 13 parts; at most two per link were under way.
     assert!(rig.fake.parts_seen() - before <= 13 - 4 + 2);
-    assert_eq!(rig.fake.unfinished(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_upload_of_a_file_that_changed_is_aborted_by_the_next() {
     let rig = Rig::honest().await;
-    rig.interrupt(&rig.file(&data(64 * MIB))).await;
+    rig.interrupt(&rig.file(&data(64 * MIB)), 20 * MIB).await;
     let other = data(12 * MIB);
     let sent = rig.send(&other, rig.options()).await.unwrap();
     assert_eq!(sent.report.resumed_bytes, 0);
-    assert!(rig.fake.object("key").unwrap().bytes == other);
-    assert_eq!(rig.fake.unfinished(), 0);
+    rig.has(&other);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_the_store_has_forgotten_begins_again() {
     let (rig, data) = (Rig::honest().await, data(32 * MIB));
     let path = rig.file(&data);
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    let tell = move |event| match event {
-        Event::Progress(progress) if progress.bytes >= 10 * MIB as u64 => stopping.cancel(),
-        _ => {}
-    };
-    let upload = Upload::new(rig.store.clone(), place("key"), rig.options());
-    upload.file(&path, stop, tell).await.unwrap_err();
+    rig.interrupt(&path, 10 * MIB).await;
     let other = Rig::honest().await;
     // The same notes, and a store that knows nothing of the upload.
     let upload = Upload::new(other.store.clone(), place("key"), rig.options());
@@ -323,8 +308,8 @@ async fn an_end_whose_answer_is_lost_is_known_by_the_object() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_inside_a_success_is_an_error() {
     let rig = Rig::with(|request| {
-        let body = b"<Error><Code>InternalError</Code></Error>".to_vec();
-        request.completes().then(|| Reply(200, String::new(), body))
+        let error = document("Error", "<Code>InternalError</Code>");
+        request.completes().then_some(error)
     })
     .await;
     let error = rig.send(&data(11 * MIB), rig.options()).await.unwrap_err();
@@ -336,14 +321,7 @@ async fn an_error_inside_a_success_is_an_error() {
 async fn a_store_without_the_checksum_is_used_without() {
     let rig = Rig::with(|request| {
         let asks = request.headers.contains_key("x-amz-checksum-algorithm");
-        if asks {
-            return Some(refused(501, "NotImplemented"));
-        }
-        request
-            .completes()
-            .then_some(())
-            .filter(|()| false)
-            .map(|()| refused(500, ""))
+        asks.then(|| refused(501, "NotImplemented"))
     })
     .await;
     let data = data(11 * MIB);
@@ -354,9 +332,9 @@ async fn a_store_without_the_checksum_is_used_without() {
 #[tokio::test(flavor = "multi_thread")]
 async fn listings_without_end_or_sense_are_errors() {
     let endless = |_: &Request| {
-        let body = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>\
-                    <Contents><Key>key</Key></Contents></ListBucketResult>";
-        Some(Reply(200, String::new(), body.as_bytes().to_vec()))
+        let page = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>\
+                    <Contents><Key>key</Key></Contents>";
+        Some(document("ListBucketResult", page))
     };
     let rig = Rig::with(endless).await;
     let error = rig.store.list(&place(""), false).await.unwrap_err();
@@ -377,9 +355,7 @@ async fn listings_without_end_or_sense_are_errors() {
         "<Contents><Key>other/x</Key></Contents>",
         "<CommonPrefixes><Prefix>o</Prefix></CommonPrefixes>",
     ] {
-        let body = format!("<ListBucketResult>{inside}</ListBucketResult>");
-        let rig =
-            Rig::with(move |_| Some(Reply(200, String::new(), body.clone().into_bytes()))).await;
+        let rig = Rig::with(move |_| Some(document("ListBucketResult", inside))).await;
         let error = rig.store.list(&place("mine/"), true).await.unwrap_err();
         assert!(matches!(error, WebError::Nonsense { .. }), "{error:?}");
     }
@@ -395,12 +371,8 @@ async fn a_wrong_object_is_not_taken_for_the_right_one() {
         (request.path == "/bucket/key").then(|| {
             let noted = &object.headers["x-amz-meta-nicstripe-blake3"];
             let size = object.bytes.len();
-            let range = request.headers.get("range").and_then(|range| {
-                let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
-                Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
-            });
             let kept = format!("etag: \"x\"\r\nx-amz-meta-nicstripe-blake3: {noted}\r\n");
-            match range {
+            match request.range {
                 Some((first, last)) => {
                     let last = last.min(size - 1);
                     let headers = format!("{kept}content-range: bytes {first}-{last}/{size}\r\n");
