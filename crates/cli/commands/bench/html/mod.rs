@@ -28,7 +28,7 @@ use crate::{commands::doctor::quote, text::shown};
 
 pub(crate) fn page(report: &BenchReport) -> String {
     let page = Page::of(Reading::of(report)).render();
-    page.expect("writing to a string does not fail")
+    page.expect("writing to a string does not fail") + "\n"
 }
 
 /// Values of the template `page.html`, which has the markup and escapes the texts.
