@@ -330,7 +330,7 @@ pub(crate) fn run(
     } else {
         Place::in_memory(3 * size)?
     };
-    let mut sample = Sample::incompressible(place.files(way.from()).join("sample.bin"), size)?;
+    let mut sample = place.sample(size)?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     let corruptions = |outcomes: &[Outcome]| {
         outcomes

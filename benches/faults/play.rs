@@ -206,12 +206,7 @@ impl<'a> Play<'a> {
     pub(crate) fn end(mut self) -> Result<Played> {
         while !self.look()? {}
         let wall = self.now();
-        self.client.succeeded()?;
-        let report = CpReport::parse(&self.client.output()?)?;
-        self.scene
-            .sample
-            .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
-        self.scene.sample.check(&self.scene.received()?)?;
+        let report = self.scene.check(&mut self.client)?;
         self.scene.discard()?;
         let ideal = self.ideal.ok_or("no ideal given")?;
         Ok(Played {

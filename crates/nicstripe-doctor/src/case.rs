@@ -239,7 +239,9 @@ impl Place<'_> {
     /// interface has none of them.
     pub(crate) fn worst(&self, counters: &[&'static str]) -> Option<(Option<Counted>, Counted)> {
         let most = |count: &dyn Fn(&str) -> Option<u64>| {
-            let known = counters.iter().filter_map(|name| Some((*name, count(name)?)));
+            let known = counters
+                .iter()
+                .filter_map(|name| Some((*name, count(name)?)));
             known.max_by_key(|(_, count)| *count)
         };
         let total = most(&|name| self.interface.statistic(name))?;

@@ -3,8 +3,8 @@
 use nicstripe::{
     BitRate,
     bench::{
-        BaselineVerdict, BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter, LinkSummary,
-        Phase, Run, Spread, SweepKind, median,
+        BaselineVerdict, BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter,
+        LinkSummary, Phase, Run, Spread, SweepKind, median,
     },
 };
 
@@ -143,7 +143,8 @@ impl<'a> Reading<'a> {
                 .runs(phase)
                 .filter_map(|run| cpu_a_gigabit(run, pick(run)?))
                 .collect();
-            let part = |index: usize| median(&parts.iter().map(|parts| parts[index]).collect::<Vec<_>>());
+            let part =
+                |index: usize| median(&parts.iter().map(|parts| parts[index]).collect::<Vec<_>>());
             Some([part(0)?, part(1)?, part(2)?])
         };
         [of(|run| run.cpu.client), of(|run| run.cpu.daemon)]

@@ -89,7 +89,9 @@ pub(crate) fn run(phase: Phase, repeat: u32, mut flows: Vec<Flow>) -> Run {
         ..CpuUse::default()
     };
     if phase == Phase::Reverse {
-        flows.iter_mut().for_each(|flow| flow.way = Direction::ToClient);
+        flows
+            .iter_mut()
+            .for_each(|flow| flow.way = Direction::ToClient);
     }
     Run {
         phase,

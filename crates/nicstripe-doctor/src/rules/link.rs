@@ -124,7 +124,11 @@ fn half_duplex(case: &Case, place: &Place<'_>) -> Option<Seen> {
         .speed_mbps
         .map_or_else(String::new, |speed| format!(" at {}", line(speed)));
     let sentence = format!("{} runs at half duplex{speed}{why}", place.label(case));
-    let mut finding = Finding::new(Severity::Bad, sentence).about(place).proof(place.fact("duplex mode"), "half", "ethtool");
+    let mut finding = Finding::new(Severity::Bad, sentence).about(place).proof(
+        place.fact("duplex mode"),
+        "half",
+        "ethtool",
+    );
     if let Some(partner) = modes.and_then(|modes| modes.partner.as_ref()) {
         let offers = if partner.is_empty() {
             "nothing".into()

@@ -319,7 +319,12 @@ pub(super) const SLOW_MODE: Rule = Rule {
                     "/sys/devices/system/cpu/cpu0/cpufreq",
                 )
                 .advise("Use another governor")
-                .turn(side, "cpupower frequency-set -g {}", &[&"performance"], &[&"powersave"])
+                .turn(
+                    side,
+                    "cpupower frequency-set -g {}",
+                    &[&"performance"],
+                    &[&"powersave"],
+                )
             } else if let Some((limit, max)) = limit {
                 Finding::new(
                     Severity::Warning,

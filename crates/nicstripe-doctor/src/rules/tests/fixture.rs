@@ -1,8 +1,8 @@
 //! Healthy case: two machines, joined by two gigabit cables that a bench found full.
 
 use nicstripe_bench::{
-    BenchLink, BenchReport, CpuUse, Ends, Flow, Limiter, LinkSummary, Phase,
-    PlanSummary, RoundTrips, Run, SCHEMA, Spread, Summary, TcpUse,
+    BenchLink, BenchReport, CpuUse, Ends, Flow, Limiter, LinkSummary, Phase, PlanSummary,
+    RoundTrips, Run, SCHEMA, Spread, Summary, TcpUse,
 };
 use nicstripe_link::facts::{
     AddressFacts, BusHop, EeeFacts, Facts, HostFacts, InterfaceFacts, InterruptFacts, LinkModes,

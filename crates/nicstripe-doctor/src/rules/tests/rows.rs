@@ -1,8 +1,8 @@
 //! Changes of the healthy case, and the expected findings.
 
 use nicstripe_bench::{
-    BenchReport, DiskReport, Limiter, LinkSummary, Phase, RoundTrips,
-    Sweep, SweepKind, SweepPoint, TcpUse,
+    BenchReport, DiskReport, Limiter, LinkSummary, Phase, RoundTrips, Sweep, SweepKind, SweepPoint,
+    TcpUse,
 };
 use nicstripe_link::facts::{BusHop, Facts, InterfaceFacts, QdiscFacts};
 
