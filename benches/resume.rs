@@ -257,19 +257,11 @@ fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> [Cell; 11
         cell("bar", "≤ 64"),
         cell("data on all cables after, s", flowing.print(3)),
         cell("bar", "≤ 1"),
-        cell("rest took, s", Spread::of(runs, |run| run.rest.as_secs_f64()).print(2)),
+        cell(
+            "rest took, s",
+            Spread::of(runs, |run| run.rest.as_secs_f64()).print(2),
+        ),
         cell("ideal, s", Spread::of(runs, ideal).middle(2)),
-    ]
-}
-        .to_owned(),
-        Spread::of(runs, |run| run.arrived / MIB).middle(1),
-        Spread::of(runs, |run| run.kept as f64 / MIB).middle(1),
-        Spread::of(runs, |run| run.again / MIB).print(1),
-        "≤ 64".to_owned(),
-        Spread::of(runs, |run| run.flowing.as_secs_f64()).print(3),
-        "≤ 1".to_owned(),
-        Spread::of(runs, |run| run.rest.as_secs_f64()).print(2),
-        Spread::of(runs, ideal).middle(2),
     ]
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use nicstripe_bench::BenchLink;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{
     case::{Place, Side},
@@ -13,6 +14,7 @@ use crate::{
 };
 
 /// Fault, or a remarkable state, that a rule found.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Number of the rule.
@@ -28,10 +30,8 @@ pub struct Finding {
     /// Facts from which the finding follows.
     pub evidence: Vec<Evidence>,
     /// Cure; absent if there is nothing to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Remedy>,
     /// Estimated loss of rate in bit/s; absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_bps: Option<u64>,
 }
 
@@ -72,12 +72,12 @@ pub enum Confidence {
 }
 
 /// Machine or interface that a finding is about.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Subject {
     /// Machine.
     pub side: Side,
     /// Name of the interface; absent for the machine as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
 
