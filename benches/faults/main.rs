@@ -31,7 +31,6 @@
 #![forbid(unsafe_code)]
 
 mod cases;
-mod cgroup;
 mod disk;
 mod play;
 mod strangers;

@@ -5,10 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_lab::{Host, MemoryLimit};
 use nicstripe_testkit::bench::{CpReport, Peak, Process, Result, Scene, cp, serve, time_limit};
 use rustix::process::Signal;
-
-use crate::cgroup::Groups;
 
 /// Parameters for starting client and daemon.
 #[derive(Clone, Copy)]
@@ -16,7 +15,7 @@ pub(crate) struct Start<'a> {
     /// Additional options of `nicstripe cp`.
     pub(crate) options: &'a [String],
     /// Memory cgroups of client and daemon; `None` for no limit.
-    pub(crate) groups: Option<&'a Groups>,
+    pub(crate) groups: Option<&'a [MemoryLimit; 2]>,
 }
 
 /// Running copy with samples of the interface counters. The argument `end` of its methods is 0 for
@@ -267,7 +266,7 @@ fn start_client(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {
 
 fn limited(scene: &Scene<'_>, start: Start<'_>, command: Command, end: usize) -> Command {
     match start.groups {
-        Some(groups) => groups.inside(scene, &command, end),
+        Some(groups) => scene.in_group(Host::ALL[end], &command, &groups[end].entrance()),
         None => command,
     }
 }
