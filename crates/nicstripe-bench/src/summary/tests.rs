@@ -319,7 +319,7 @@ fn the_best_tenth_is_that_of_the_samples_in_the_window() {
         90_000_000, 80_000_000, 50_000_000, 50_000_000, 50_000_000, 45_000_000, 55_000_000,
         50_000_000, 10,
     ];
-    let sample = |(bytes, index)| Interval {
+    let sample = |(bytes, index): (u64, u64)| Interval {
         t_us: index * 500_000,
         dt_us: 500_000,
         bytes: vec![bytes],
