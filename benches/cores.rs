@@ -27,8 +27,8 @@ use std::{
 use clap::Args;
 use nicstripe_lab::{CpuQuota, Host};
 use nicstripe_testkit::bench::{
-    Cables, Contender, Copied, Copies, Place, Result, Sample, Scene, Spread, Table, Watch, Way,
-    circumstances, measure_watched, parse_size,
+    Cables, Cell, Contender, Copied, Copies, Place, Result, Sample, Scene, Spread, Table, Watch,
+    Way, cell, circumstances, failed, measure_watched, parse_size,
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -56,9 +56,8 @@ fn main() -> ExitCode {
 
 fn bench(arguments: Arguments) -> Result<()> {
     let place = Place::in_memory(3 * arguments.size)?;
-    let path = place.files(Way::Put.from()).join("sample.bin");
     let mut stand = Stand {
-        sample: Sample::incompressible(path, arguments.size)?,
+        sample: place.sample(arguments.size)?,
         cables: Cables::unshaped(usize::from(arguments.links)),
         place: &place,
         copies: &arguments.copies,
@@ -99,18 +98,7 @@ impl Stand<'_> {
     /// Measures nicstripe on more and more cores.
     fn by_cores(&mut self) -> Result<Table> {
         let layouts = Layout::all(&self.all);
-        let mut table = Table::new(&[
-            "way",
-            "ends",
-            "cores of each",
-            "GB/s",
-            "GB/s per core",
-            "% of linear",
-            "CPU s/GB sender",
-            "receiver",
-            "both",
-            "others, CPUs",
-        ]);
+        let mut table = Table::default();
         for way in self.copies.direction.clone() {
             let mut series: Vec<Vec<Copied>> = layouts.iter().map(|_| Vec::new()).collect();
             for round in 0..=self.copies.runs {
@@ -139,16 +127,7 @@ impl Stand<'_> {
     /// Measures programs with `percent` of a core for each end. A failure of nicstripe is an error;
     /// another program that fails is excluded from the later rounds.
     fn in_cages(&mut self, percent: u32, contenders: &[Contender]) -> Result<Table> {
-        let mut table = Table::new(&[
-            "way",
-            "program",
-            "% of a core, each end",
-            "s",
-            "MB/s",
-            "CPU s/GB sender",
-            "receiver",
-            "both",
-        ]);
+        let mut table = Table::default();
         for way in self.copies.direction.clone() {
             let mut series: Vec<Option<Vec<Copied>>> =
                 contenders.iter().map(|_| Some(Vec::new())).collect();
@@ -171,11 +150,10 @@ impl Stand<'_> {
                 }
             }
             for (contender, runs) in contenders.iter().zip(&series) {
-                let first = [way.name().to_owned(), contender.to_string()];
-                table.row(match runs {
-                    Some(runs) => [&first[..], &caged_cells(percent, runs)[..]].concat(),
-                    None => [&first[..], &["failed".to_owned()][..]].concat(),
-                });
+                let first = [cell("way", way.name()), cell("program", contender)];
+                let cells = runs.as_ref().map(|runs| caged_cells(percent, runs));
+                let cells = cells.unwrap_or_else(|| vec![failed()]);
+                table.row(first.into_iter().chain(cells));
             }
         }
         Ok(table)
@@ -234,7 +212,7 @@ impl Layout {
     }
 
     /// Returns the cells of a row. `of_one` is the rate of one core for each end in GB/s.
-    fn row(&self, way: Way, runs: &[Copied], of_one: f64) -> Vec<String> {
+    fn row(&self, way: Way, runs: &[Copied], of_one: f64) -> Vec<Cell> {
         let (ends, used) = if self.is_shared {
             ("shared", self.count)
         } else {
@@ -242,18 +220,24 @@ impl Layout {
         };
         let rate = rate(runs);
         let linear = of_one * self.count as f64;
-        let [sender, receiver, both] = cpu(runs);
+        let [sender, receiver, both] = Copied::cpu_cells(runs, Spread::middle);
         vec![
-            way.name().to_owned(),
-            ends.to_owned(),
-            self.count.to_string(),
-            rate.print(2),
-            format!("{:.2}", rate.median() / used as f64),
-            format!("{:.0}", 100.0 * rate.median() / linear),
+            cell("way", way.name()),
+            cell("ends", ends),
+            cell("cores of each", self.count),
+            cell("GB/s", rate.print(2)),
+            cell(
+                "GB/s per core",
+                format!("{:.2}", rate.median() / used as f64),
+            ),
+            cell(
+                "% of linear",
+                format!("{:.0}", 100.0 * rate.median() / linear),
+            ),
             sender,
             receiver,
             both,
-            Spread::of(runs, Copied::others).middle(2),
+            cell("others, CPUs", Spread::of(runs, Copied::others).middle(2)),
         ]
     }
 }
@@ -273,7 +257,7 @@ impl Watch for Limits {
         let end = usize::from(host == Host::B);
         sched_setaffinity(None, &self.cores[end])?;
         Ok(match &self.cages {
-            Some(cages) => caged(scene, host, &command, &cages[end]),
+            Some(cages) => scene.in_group(host, &command, &cages[end].entrance()),
             None => command,
         })
     }
@@ -284,30 +268,16 @@ impl Watch for Limits {
     }
 }
 
-/// Returns a command that enters a control group, and then becomes `command`.
-fn caged(scene: &Scene<'_>, host: Host, command: &Command, cage: &CpuQuota) -> Command {
-    let mut caged = scene.lab.command(host, "sh");
-    caged
-        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
-        .arg(cage.entrance())
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => caged.env(name, value),
-            None => caged.env_remove(name),
-        };
-    }
-    caged
-}
-
 /// Returns the cells of a program in cages, after its name.
-fn caged_cells(percent: u32, runs: &[Copied]) -> Vec<String> {
-    let [sender, receiver, both] = cpu(runs);
+fn caged_cells(percent: u32, runs: &[Copied]) -> Vec<Cell> {
+    let [sender, receiver, both] = Copied::cpu_cells(runs, Spread::middle);
     vec![
-        percent.to_string(),
-        Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
-        Spread::of(runs, |run| run.goodput() / 8e6).middle(1),
+        cell("% of a core, each end", percent),
+        cell("s", Copied::seconds(runs).print(2)),
+        cell(
+            "MB/s",
+            Spread::of(runs, |run| run.goodput() / 8e6).middle(1),
+        ),
         sender,
         receiver,
         both,
@@ -317,11 +287,6 @@ fn caged_cells(percent: u32, runs: &[Copied]) -> Vec<String> {
 /// Returns the rates in GB/s.
 fn rate(runs: &[Copied]) -> Spread {
     Spread::of(runs, |run| run.goodput() / 8e9)
-}
-
-/// Returns the CPU seconds per GB of sender, receiver and both.
-fn cpu(runs: &[Copied]) -> [String; 3] {
-    [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).middle(2))
 }
 
 fn set_of(numbers: &[usize]) -> CpuSet {

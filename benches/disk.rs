@@ -18,8 +18,8 @@ use std::{
 
 use clap::Args;
 use nicstripe_testkit::bench::{
-    Cables, Contender, Copied, Place, Result, Sample, Scene, Spread, Table, Way, circumstances,
-    measure, parse_size,
+    Cables, Cell, Contender, Copied, Copies, Place, Result, Sample, Scene, Spread, Table, Way,
+    cell, circumstances, measure, parse_size,
 };
 use rustix::fs::{Advice, fadvise};
 
@@ -29,17 +29,12 @@ struct Arguments {
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Number of copies per direction and number of cables
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    copies: Copies,
 
     /// Numbers of gigabit cables, or rates in Mbit/s such as 1000+100
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     links: Vec<Cables>,
-
-    /// Directions of the copies
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
 
     /// Folder on the disk for source and target [default: cargo's, target/tmp]
     #[arg(long)]
@@ -69,20 +64,10 @@ fn bench(arguments: Arguments) -> Result<()> {
         "{} bytes of real files, BLAKE3 {}",
         sample.size, sample.digest
     );
-    let mut table = Table::new(&[
-        "cables",
-        "way",
-        "s",
-        "MB/s",
-        "% of theory",
-        "CPU s/GB, both",
-        "MB sent/received by cable",
-        "cmp",
-        "b3sum",
-    ]);
+    let mut table = Table::default();
     for cables in &arguments.links {
-        for way in &arguments.direction {
-            let runs = (0..arguments.runs)
+        for way in &arguments.copies.direction {
+            let runs = (0..arguments.copies.runs)
                 .map(|_| copy(cables, *way, &place, &mut sample))
                 .collect::<Result<Vec<_>>>()?;
             table.row(row(cables, *way, &runs));
@@ -91,7 +76,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     println!(
         "\n{}\nDisk to disk; median (least–greatest), {} runs each.\n\n{table}",
         circumstances(&[Contender::Nicstripe]),
-        arguments.runs
+        arguments.copies.runs
     );
     Ok(())
 }
@@ -148,23 +133,28 @@ fn copy(cables: &Cables, way: Way, place: &Place, sample: &mut Sample) -> Result
     Ok(copied)
 }
 
-fn row(cables: &Cables, way: Way, runs: &[Copied]) -> Vec<String> {
+fn row(cables: &Cables, way: Way, runs: &[Copied]) -> [Cell; 9] {
     let theory = cables.theory().unwrap_or(f64::NAN);
-    vec![
-        cables.to_string(),
-        way.name().to_owned(),
-        Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
-        Spread::of(runs, |run| run.goodput() / 8e6).middle(1),
-        Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1),
-        Spread::of(runs, |run| run.cpu_per_gb()[2]).middle(2),
-        Copied::typical(runs).map_or_else(String::new, |run| run.shares(way.from())),
-        // A copy that differs would have ended the bench.
-        "same".to_owned(),
-        if Sample::b3sum_is_installed() {
-            "same"
-        } else {
-            "not installed"
-        }
-        .to_owned(),
+    let of_theory = Spread::of(runs, |run| 100.0 * run.goodput() / theory);
+    let shares = Copied::typical(runs).map(|run| run.shares(way.from()));
+    let [.., both] = Copied::cpu_cells(runs, Spread::middle);
+    // A copy that differs would have ended the bench.
+    let by_b3sum = match Sample::b3sum_is_installed() {
+        true => "same",
+        false => "not installed",
+    };
+    [
+        cell("cables", cables),
+        cell("way", way.name()),
+        cell("s", Copied::seconds(runs).print(2)),
+        cell(
+            "MB/s",
+            Spread::of(runs, |run| run.goodput() / 8e6).middle(1),
+        ),
+        cell("% of theory", of_theory.print(1)),
+        cell("CPU s/GB, both", both.1),
+        cell("MB sent/received by cable", shares.unwrap_or_default()),
+        cell("cmp", "same"),
+        cell("b3sum", by_b3sum),
     ]
 }

@@ -19,7 +19,6 @@
 //! per cable.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, clippy::unwrap_used, reason = "used by the tests")]
 use std::{
     collections::BTreeSet,
     ops::ControlFlow,
@@ -31,8 +30,9 @@ use std::{
 use clap::Args;
 use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
 use nicstripe_testkit::bench::{
-    Cables, Contender, Copied, Copies, CpReport, LinkReport, Place, Result, Rights, Sample, Scene,
-    Spread, Table, Watch, Way, circumstances, measure, measure_watched, parse_size,
+    Cables, Cell, Contender, Copied, Copies, CpReport, LinkReport, Place, Result, Rights, Sample,
+    Scene, Spread, Table, Watch, Way, cell, circumstances, failed, measure, measure_watched,
+    parse_size, verdict,
 };
 
 #[derive(Debug, Args)]
@@ -73,13 +73,10 @@ fn bench(arguments: Arguments) -> Result<()> {
         .max()
         .unwrap_or(0);
     let place = Place::in_memory(3 * most)?;
-    let mut table = Table::new(&HEADINGS);
+    let mut table = Table::default();
     let mut failures = Vec::new();
     for setup in setups {
-        let mut sample = Sample::incompressible(
-            place.files(Way::Put.from()).join("sample.bin"),
-            setup.size(arguments.size),
-        )?;
+        let mut sample = place.sample(setup.size(arguments.size))?;
         for way in &arguments.copies.direction {
             match (0..arguments.copies.runs)
                 .map(|_| setup.run(&place, &mut sample, *way))
@@ -90,7 +87,11 @@ fn bench(arguments: Arguments) -> Result<()> {
                     let failure = format!("{}, {}: {error}", setup.name(), way.name());
                     eprintln!("{failure}");
                     failures.push(failure);
-                    table.row([setup.name(), way.name(), "failed"].map(ToOwned::to_owned));
+                    table.row([
+                        cell("scene", setup.name()),
+                        cell("way", way.name()),
+                        failed(),
+                    ]);
                 }
             }
         }
@@ -101,11 +102,7 @@ fn bench(arguments: Arguments) -> Result<()> {
         circumstances(&[Contender::Nicstripe]),
         arguments.copies.runs
     );
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join("; ").into())
-    }
+    verdict(&failures)
 }
 
 /// Network between the hosts, kernel settings and privileges of a scene.
@@ -439,34 +436,31 @@ impl Watch for PlugWatch {
     }
 }
 
-const HEADINGS: [&str; 9] = [
-    "scene",
-    "way",
-    "value",
-    "of it",
-    "bar",
-    "s",
-    "Mbit/s",
-    "MB sent/received by cable",
-    "others, CPUs",
-];
-
-fn row(setup: Setup, way: Way, runs: &[Outcome]) -> Vec<String> {
+fn row(setup: Setup, way: Way, runs: &[Outcome]) -> [Cell; 9] {
     let median = Spread::of(runs, |run| run.value).median();
     let distance = |run: &&Outcome| (run.value - median).abs();
     let typical = runs
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)));
-    vec![
-        setup.name().to_owned(),
-        way.name().to_owned(),
-        Spread::of(runs, |run| run.value).print(if setup == Setup::Plug { 2 } else { 1 }),
-        setup.unit(),
-        setup.bar().to_owned(),
-        Spread::of(runs, |run| run.copied.wall.as_secs_f64()).print(2),
-        Spread::of(runs, |run| run.copied.goodput() / 1e6).middle(0),
-        typical.map_or_else(String::new, |run| run.copied.shares(way.from())),
-        Spread::of(runs, |run| run.copied.others()).middle(2),
+    let shares = typical.map(|run| run.copied.shares(way.from()));
+    let decimals = if setup == Setup::Plug { 2 } else { 1 };
+    let rate = Spread::of(runs, |run| run.copied.goodput() / 1e6);
+    [
+        cell("scene", setup.name()),
+        cell("way", way.name()),
+        cell("value", Spread::of(runs, |run| run.value).print(decimals)),
+        cell("of it", setup.unit()),
+        cell("bar", setup.bar()),
+        cell(
+            "s",
+            Spread::of(runs, |run| run.copied.wall.as_secs_f64()).print(2),
+        ),
+        cell("Mbit/s", rate.middle(0)),
+        cell("MB sent/received by cable", shares.unwrap_or_default()),
+        cell(
+            "others, CPUs",
+            Spread::of(runs, |run| run.copied.others()).middle(2),
+        ),
     ]
 }
 

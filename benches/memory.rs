@@ -20,8 +20,8 @@ use clap::Args;
 use nicstripe_lab::Host;
 use nicstripe_testkit::{
     bench::{
-        Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way,
-        as_nicstripe, circumstances, cp, parse_size, serve, start_daemon, time_limit,
+        Cables, Contender, Peak, Place, Process, Result, Scene, Table, Way, as_nicstripe, cell,
+        circumstances, cp, parse_size, serve, start_daemon, time_limit,
     },
     program,
 };
@@ -59,34 +59,21 @@ fn bench(arguments: Arguments) -> Result<()> {
     }
     let cables = Cables::unshaped(usize::from(arguments.links));
     let place = Place::on_disk(arguments.place.as_deref(), arguments.size.saturating_mul(2))?;
-    let mut sample = Sample::incompressible(
-        place.files(Way::Put.from()).join("sample.bin"),
-        arguments.size,
-    )?;
-    let mut table = Table::new(&[
-        "way",
-        "end",
-        "peak resident, MiB",
-        "private, MiB",
-        "bar, MiB",
-        "s",
-    ]);
+    let mut sample = place.sample(arguments.size)?;
+    let mut table = Table::default();
     for way in &arguments.direction {
         let scene = Scene::build(&cables, &place, &mut sample, way.from())?;
         let (took, peaks) = copy(&scene)?;
         for (end, peak) in [("client", &peaks[0]), ("daemon", &peaks[1])] {
             let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-            let row = [
-                way.name().to_owned(),
-                end.to_owned(),
-                mib(peak.resident),
-                mib(peak.own),
-                BAR.to_owned(),
-            ];
-            table.row(
-                row.into_iter()
-                    .chain([format!("{:.1}", took.as_secs_f64())]),
-            );
+            table.row([
+                cell("way", way.name()),
+                cell("end", end),
+                cell("peak resident, MiB", mib(peak.resident)),
+                cell("private, MiB", mib(peak.own)),
+                cell("bar, MiB", BAR),
+                cell("s", format!("{:.1}", took.as_secs_f64())),
+            ]);
         }
     }
     let gib = arguments.size as f64 / f64::from(1 << 30);
@@ -101,10 +88,10 @@ fn bench(arguments: Arguments) -> Result<()> {
 fn crowds(numbers: &[u32]) -> Result<()> {
     let most = u64::from(numbers.iter().copied().max().unwrap_or(0));
     let place = Place::in_memory((most + 2) * OF_A_CLIENT)?;
-    let mut sample = Sample::incompressible(place.files(Host::A).join("sample.bin"), OF_A_CLIENT)?;
+    let mut sample = place.sample(OF_A_CLIENT)?;
     let cables = Cables::unshaped(1);
     let scene = Scene::build(&cables, &place, &mut sample, Host::A)?;
-    let mut table = Table::new(&["clients", "s", "failed", "daemon, MiB", "bar, MiB"]);
+    let mut table = Table::default();
     let mut all_failed = 0;
     for number in numbers {
         let daemon = start_daemon(serve(&scene), &place)?;
@@ -131,11 +118,14 @@ fn crowds(numbers: &[u32]) -> Result<()> {
         let seconds = begun.elapsed().as_secs_f64();
         let peak = daemon.memory().map_or(0, |[peak, _]| peak);
         table.row([
-            number.to_string(),
-            format!("{seconds:.1}"),
-            failed.to_string(),
-            format!("{:.1}", peak as f64 / f64::from(1 << 20)),
-            "≤ 96".to_owned(),
+            cell("clients", number),
+            cell("s", format!("{seconds:.1}")),
+            cell("failed", failed),
+            cell(
+                "daemon, MiB",
+                format!("{:.1}", peak as f64 / f64::from(1 << 20)),
+            ),
+            cell("bar, MiB", "≤ 96"),
         ]);
     }
     println!("\n{}\n\n{table}", circumstances(&[Contender::Nicstripe]));
@@ -162,12 +152,7 @@ fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
     }
     let took = begun.elapsed();
     peaks[1].update(&daemon);
-    client.succeeded()?;
-    let report = CpReport::parse(&client.output()?)?;
-    scene
-        .sample
-        .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
-    scene.sample.check(&scene.received()?)?;
+    scene.check(&mut client)?;
     scene.discard()?;
     Ok((took, peaks))
 }

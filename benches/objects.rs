@@ -28,8 +28,8 @@ use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
     Sshd,
     bench::{
-        Contender, NGINX_PORT, Place, Process, Result, Table, as_nicstripe, circumstances, nginx,
-        serve_in, sshd_in,
+        Cell, Contender, NGINX_PORT, Place, Process, Result, Table, as_nicstripe, cell,
+        circumstances, nginx, serve_in, sshd_in,
     },
     program,
 };
@@ -69,7 +69,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     ssh_server.await_line(Sshd::READY)?;
     series.extend(stand.over_sftp(&sshd)?);
     series.extend(stand.cold(&sshd, arguments.runs)?);
-    let mut table = Table::new(&["what", "program", "p50, ms", "p99, ms", "of"]);
+    let mut table = Table::default();
     series.iter().for_each(|one| table.row(one.row()));
     println!(
         "\n{}\n\n{table}",
@@ -107,7 +107,7 @@ impl Series {
         self.times.push(start.elapsed());
     }
 
-    fn row(&self) -> [String; 5] {
+    fn row(&self) -> [Cell; 5] {
         let mut times = self.times.clone();
         times.sort();
         let at = |share: usize| {
@@ -117,11 +117,11 @@ impl Series {
             })
         };
         [
-            self.what.to_owned(),
-            self.program.to_owned(),
-            at(50),
-            at(99),
-            times.len().to_string(),
+            cell("what", self.what),
+            cell("program", self.program),
+            cell("p50, ms", at(50)),
+            cell("p99, ms", at(99)),
+            cell("of", times.len()),
         ]
     }
 }

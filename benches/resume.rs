@@ -16,8 +16,8 @@ use std::{
 
 use clap::Args;
 use nicstripe_testkit::bench::{
-    Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Spread, Table, Way,
-    circumstances, cp, measure, parse_size, serve, start_daemon, time_limit,
+    Cables, Cell, Contender, Copies, Place, Process, Result, Scene, Spread, Table, Way, cell,
+    circumstances, cp, measure, parse_size, serve, start_daemon, time_limit, verdict,
 };
 
 #[derive(Debug, Args)]
@@ -26,17 +26,12 @@ struct Arguments {
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Number of copies per direction and killed process
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    copies: Copies,
 
     /// Cables: a number of cables of 1 Gbit/s, or their rates in Mbit/s
     #[arg(long, default_value = "2")]
     links: Cables,
-
-    /// Directions of the copies
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
 }
 
 fn main() -> ExitCode {
@@ -45,13 +40,10 @@ fn main() -> ExitCode {
 
 fn bench(arguments: Arguments) -> Result<()> {
     let place = Place::in_memory(2 * arguments.size)?;
-    let mut sample = Sample::incompressible(
-        place.files(Way::Put.from()).join("sample.bin"),
-        arguments.size,
-    )?;
-    let mut table = Table::new(&HEADINGS);
+    let mut sample = place.sample(arguments.size)?;
+    let mut table = Table::default();
     let mut failures = Vec::new();
-    for way in &arguments.direction {
+    for way in &arguments.copies.direction {
         let undisturbed = measure(
             Contender::Nicstripe,
             &Scene::build(&arguments.links, &place, &mut sample, way.from())?,
@@ -71,7 +63,7 @@ fn bench(arguments: Arguments) -> Result<()> {
                 }
                 .run()
             };
-            match (0..arguments.runs)
+            match (0..arguments.copies.runs)
                 .map(|_| run())
                 .collect::<Result<Vec<_>>>()
             {
@@ -87,16 +79,12 @@ fn bench(arguments: Arguments) -> Result<()> {
         circumstances(&[Contender::Nicstripe]),
         arguments.links,
         arguments.size >> 20,
-        arguments.runs
+        arguments.copies.runs
     );
     println!(
         "The limit is 64 MiB plus data in flight: up to 8 MiB per cable, and the socket buffers.\n\n{table}"
     );
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join("; ").into())
-    }
+    verdict(&failures)
 }
 
 /// Process that the bench kills at half of the file.
@@ -185,13 +173,7 @@ impl Attempt<'_> {
         let flowing = restart.elapsed();
         client.await_end(deadline)?;
         let rest = restart.elapsed();
-        client.succeeded()?;
-
-        let report = CpReport::parse(&client.output()?)?;
-        self.scene
-            .sample
-            .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
-        self.scene.sample.check(&self.scene.received()?)?;
+        let report = self.scene.check(&mut client)?;
         let file_bytes = |counted: u64| counted as f64 * size as f64 / self.cost as f64;
         let again = file_bytes(self.sent()? - sent_before) - size as f64;
         let arrived = file_bytes(received.iter().sum());
@@ -255,41 +237,31 @@ impl Attempt<'_> {
     }
 }
 
-const HEADINGS: [&str; 11] = [
-    "way",
-    "killed",
-    "then",
-    "received before, MiB",
-    "resumed, MiB",
-    "resent, MiB",
-    "bar",
-    "data on all cables after, s",
-    "bar",
-    "rest took, s",
-    "ideal, s",
-];
-
-fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<String> {
+fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> [Cell; 11] {
     let ideal = |run: &Outcome| {
         run.size.saturating_sub(run.kept) as f64 * 8.0 / cables.theory().unwrap_or(f64::NAN)
     };
-    vec![
-        way.name().to_owned(),
-        victim.name().to_owned(),
-        if victim == Victim::Daemon {
-            "the copy continues"
-        } else {
-            "run again"
-        }
-        .to_owned(),
-        Spread::of(runs, |run| run.arrived / MIB).middle(1),
-        Spread::of(runs, |run| run.kept as f64 / MIB).middle(1),
-        Spread::of(runs, |run| run.again / MIB).print(1),
-        "≤ 64".to_owned(),
-        Spread::of(runs, |run| run.flowing.as_secs_f64()).print(3),
-        "≤ 1".to_owned(),
-        Spread::of(runs, |run| run.rest.as_secs_f64()).print(2),
-        Spread::of(runs, ideal).middle(2),
+    let then = match victim {
+        Victim::Daemon => "the copy continues",
+        _ => "run again",
+    };
+    let mib = |of: fn(&Outcome) -> f64| Spread::of(runs, |run| of(run) / MIB);
+    let flowing = Spread::of(runs, |run| run.flowing.as_secs_f64());
+    [
+        cell("way", way.name()),
+        cell("killed", victim.name()),
+        cell("then", then),
+        cell("received before, MiB", mib(|run| run.arrived).middle(1)),
+        cell("resumed, MiB", mib(|run| run.kept as f64).middle(1)),
+        cell("resent, MiB", mib(|run| run.again).print(1)),
+        cell("bar", "≤ 64"),
+        cell("data on all cables after, s", flowing.print(3)),
+        cell("bar", "≤ 1"),
+        cell(
+            "rest took, s",
+            Spread::of(runs, |run| run.rest.as_secs_f64()).print(2),
+        ),
+        cell("ideal, s", Spread::of(runs, ideal).middle(2)),
     ]
 }
 

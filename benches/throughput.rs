@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use nicstripe_testkit::bench::{
-    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table,
-    Way, circumstances, parse_size,
+    Cables, Cell, Comparison, Contender, Copied, Copies, Place, Result, Series, Spread, cell,
+    circumstances, parse_size,
 };
 
 #[derive(Debug, Args)]
@@ -59,19 +59,12 @@ fn bench(arguments: Arguments) -> Result<()> {
         warm_ups: 0,
         failures: Vec::new(),
     };
-    let mut table = Table::new(&HEADINGS);
-    for cables in &arguments.links {
-        let mut sample = Sample::incompressible(
-            place.files(Way::Put.from()).join("sample.bin"),
-            arguments.size_over(cables),
-        )?;
-        for way in &arguments.copies.direction {
-            for series in comparison.over(cables, *way, &mut sample) {
-                table.row(row(&series, cables, *way));
-            }
-        }
-        sample.remove()?;
-    }
+    let table = comparison.table(
+        &arguments.links,
+        &arguments.copies.direction,
+        |cables| arguments.size_over(cables),
+        |series, _, cables| row(series, cables),
+    )?;
     println!(
         "\n{}\nMedian (least–greatest), {} runs each.",
         circumstances(&contenders),
@@ -95,53 +88,37 @@ impl Arguments {
     }
 }
 
-const HEADINGS: [&str; 13] = [
-    "cables",
-    "way",
-    "program",
-    "s",
-    "Mbit/s",
-    "% of theory",
-    "from the first byte",
-    "bar",
-    "CPU s/GB sender",
-    "receiver",
-    "both",
-    "MB sent/received by cable",
-    "others, CPUs",
-];
-
-fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
-    let Series { contender, runs } = series;
-    let first = [
-        cables.to_string(),
-        way.name().to_owned(),
-        contender.to_string(),
-    ];
-    if runs.is_empty() {
-        return [&first[..], &["failed".to_owned()]].concat();
-    }
+fn row(
+    Series {
+        contender,
+        way,
+        runs,
+    }: &Series,
+    cables: &Cables,
+) -> Vec<Cell> {
     let theory = cables.theory().unwrap_or(f64::NAN);
-    let [sender, receiver, both] =
-        [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).middle(2));
-    let bar = if *contender == Contender::Nicstripe {
-        bar(cables)
-    } else {
-        ""
+    let [sender, receiver, both] = Copied::cpu_cells(runs, Spread::middle);
+    let bar = match contender {
+        Contender::Nicstripe => bar(cables),
+        _ => "",
     };
-    let values = [
-        Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
-        Spread::of(runs, |run| run.goodput() / 1e6).middle(0),
-        Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1),
-        from_first_byte(runs, theory),
-        bar.to_owned(),
+    let of_theory = Spread::of(runs, |run| 100.0 * run.goodput() / theory);
+    let shares = Copied::typical(runs).map(|run| run.shares(way.from()));
+    vec![
+        cell("s", Copied::seconds(runs).print(2)),
+        cell(
+            "Mbit/s",
+            Spread::of(runs, |run| run.goodput() / 1e6).middle(0),
+        ),
+        cell("% of theory", of_theory.print(1)),
+        cell("from the first byte", from_first_byte(runs, theory)),
+        cell("bar", bar),
         sender,
         receiver,
         both,
-        Copied::typical(runs).map_or_else(String::new, |run| run.shares(way.from())),
-        Spread::of(runs, Copied::others).middle(2),
-    ];
-    [&first[..], &values].concat()
+        cell("MB sent/received by cable", shares.unwrap_or_default()),
+        cell("others, CPUs", Spread::of(runs, Copied::others).middle(2)),
+    ]
 }
 
 /// Returns the percentage of the theoretical goodput between the first byte and the durable file,

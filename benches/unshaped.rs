@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use nicstripe_testkit::bench::{
-    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table,
-    Way, circumstances, parse_size,
+    Cables, Cell, Comparison, Contender, Copied, Copies, Place, Result, Series, Spread, cell,
+    circumstances, parse_size,
 };
 
 #[derive(Debug, Args)]
@@ -48,10 +48,6 @@ fn main() -> ExitCode {
 fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
     let place = Place::in_memory(3 * arguments.size)?;
-    let mut sample = Sample::incompressible(
-        place.files(Way::Put.from()).join("sample.bin"),
-        arguments.size,
-    )?;
     let mut comparison = Comparison {
         place: &place,
         contenders: &contenders,
@@ -59,18 +55,13 @@ fn bench(arguments: Arguments) -> Result<()> {
         warm_ups: 1,
         failures: Vec::new(),
     };
-    let mut table = Table::new(&HEADINGS);
-    for cables in arguments
-        .links
-        .iter()
-        .map(|count| Cables::unshaped(usize::from(*count)))
-    {
-        for way in &arguments.copies.direction {
-            for series in comparison.over(&cables, *way, &mut sample) {
-                table.row(row(&series, &cables, *way));
-            }
-        }
-    }
+    let counts = arguments.links.iter().copied().map(usize::from);
+    let table = comparison.table(
+        &counts.map(Cables::unshaped).collect::<Vec<_>>(),
+        &arguments.copies.direction,
+        |_| arguments.size,
+        |series, _, _| row(series),
+    )?;
     println!(
         "\n{}\nMedian (least–greatest), {} runs each.",
         circumstances(&contenders),
@@ -82,48 +73,29 @@ fn bench(arguments: Arguments) -> Result<()> {
     comparison.verdict()
 }
 
-const HEADINGS: [&str; 11] = [
-    "cables",
-    "way",
-    "program",
-    "GB/s",
-    "Gbit/s",
-    "bar, GB/s",
-    "CPU s/GB sender",
-    "receiver",
-    "both",
-    "bar, CPU s/GB",
-    "others, CPUs",
-];
-
-fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
-    let Series { contender, runs } = series;
-    let first = [
-        cables.to_string(),
-        way.name().to_owned(),
-        contender.to_string(),
-    ];
-    if runs.is_empty() {
-        return [&first[..], &["failed".to_owned()]].concat();
-    }
-    let [sender, receiver, both] =
-        [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).print(2));
-    let [rate_bar, cpu_bar] = if *contender == Contender::Nicstripe {
-        BARS
-    } else {
-        [""; 2]
+fn row(
+    Series {
+        contender, runs, ..
+    }: &Series,
+) -> Vec<Cell> {
+    let [sender, receiver, both] = Copied::cpu_cells(runs, Spread::print);
+    let [rate_bar, cpu_bar] = match contender {
+        Contender::Nicstripe => BARS,
+        _ => [""; 2],
     };
-    let values = [
-        Spread::of(runs, |run| run.goodput() / 8e9).print(2),
-        Spread::of(runs, |run| run.goodput() / 1e9).middle(2),
-        rate_bar.to_owned(),
+    vec![
+        cell("GB/s", Spread::of(runs, |run| run.goodput() / 8e9).print(2)),
+        cell(
+            "Gbit/s",
+            Spread::of(runs, |run| run.goodput() / 1e9).middle(2),
+        ),
+        cell("bar, GB/s", rate_bar),
         sender,
         receiver,
         both,
-        cpu_bar.to_owned(),
-        Spread::of(runs, Copied::others).middle(2),
-    ];
-    [&first[..], &values].concat()
+        cell("bar, CPU s/GB", cpu_bar),
+        cell("others, CPUs", Spread::of(runs, Copied::others).middle(2)),
+    ]
 }
 
 /// Thresholds of nicstripe on two cores as table cells: goodput in GB/s, and CPU time of both ends

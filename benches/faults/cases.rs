@@ -2,12 +2,11 @@
 
 use std::{thread, time::Duration};
 
-use nicstripe_lab::{BitRate, Direction, Host, Lab, can_corrupt};
+use nicstripe_lab::{BitRate, Direction, Host, Lab, MemoryLimit, can_corrupt};
 use nicstripe_testkit::bench::{Cables, Peak, Place, Result, Sample, Scene, Spread, Way};
 use rustix::process::Signal;
 
 use crate::{
-    cgroup::Groups,
     disk::Disk,
     play::{Play, Played, Start},
     strangers::{Strangers, small_copy},
@@ -109,7 +108,9 @@ impl Case {
         match self {
             Self::Corrupt => can_corrupt().err().map(|error| nicstripe::chain(&error)),
             Self::Stall => Disk::obstacle(),
-            Self::Narrow => Groups::obstacle(),
+            Self::Narrow => MemoryLimit::new(NARROW)
+                .err()
+                .map(|error| nicstripe::chain(&error)),
             _ => None,
         }
     }
@@ -330,7 +331,7 @@ pub(crate) fn run(
     } else {
         Place::in_memory(3 * size)?
     };
-    let mut sample = Sample::incompressible(place.files(way.from()).join("sample.bin"), size)?;
+    let mut sample = place.sample(size)?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     let corruptions = |outcomes: &[Outcome]| {
         outcomes
@@ -386,7 +387,7 @@ fn once(
         _ => None,
     };
     let groups = if case == Case::Narrow {
-        Some(Groups::new(NARROW)?)
+        Some([MemoryLimit::new(NARROW)?, MemoryLimit::new(NARROW)?])
     } else {
         None
     };
@@ -413,9 +414,8 @@ fn once(
         outcome.also = vec![corrupted as f64];
     }
     if let Some(groups) = &groups {
-        let peak = [0, 1]
-            .into_iter()
-            .filter_map(|end| groups.peak(end))
+        let peak = (groups.iter())
+            .filter_map(MemoryLimit::peak)
             .max()
             .ok_or("no peak of a memory cgroup")?;
         outcome.also = vec![peak as f64 / f64::from(1 << 20)];

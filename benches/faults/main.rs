@@ -31,7 +31,6 @@
 #![forbid(unsafe_code)]
 
 mod cases;
-mod cgroup;
 mod disk;
 mod play;
 mod strangers;
@@ -39,7 +38,9 @@ mod strangers;
 use std::process::ExitCode;
 
 use clap::Args;
-use nicstripe_testkit::bench::{Contender, Result, Spread, Table, Way, circumstances, parse_size};
+use nicstripe_testkit::bench::{
+    Cell, Contender, Copies, Result, Spread, Table, Way, cell, circumstances, parse_size, verdict,
+};
 
 use crate::cases::{Case, Outcome};
 
@@ -49,17 +50,12 @@ struct Arguments {
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
-    /// Number of copies per case and direction
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    copies: Copies,
 
     /// Faults to inject
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
     case: Vec<Case>,
-
-    /// Directions of the copies
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
 
     /// Additional options of `nicstripe cp`, as one word: --options=--streams=4
     #[arg(long, value_delimiter = ' ')]
@@ -76,19 +72,19 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
-    let mut table = Table::new(&HEADINGS);
+    let mut table = Table::default();
     let mut failures = Vec::new();
     for case in &arguments.case {
         if let Some(obstacle) = case.obstacle() {
             println!("{} skipped: {obstacle}", case.name());
             continue;
         }
-        for way in &arguments.direction {
+        for way in &arguments.copies.direction {
             match cases::run(
                 *case,
                 *way,
                 arguments.size,
-                arguments.runs,
+                arguments.copies.runs,
                 &arguments.options,
             ) {
                 Ok(runs) => table.row(row(*case, *way, &runs)),
@@ -96,7 +92,11 @@ fn bench(arguments: Arguments) -> Result<()> {
                     let failure = format!("{}, {}: {error}", case.name(), way.name());
                     eprintln!("{failure}");
                     failures.push(failure);
-                    table.row([case.name(), way.name().to_owned(), "FAILED".to_owned()]);
+                    table.row([
+                        cell("case", case.name()),
+                        cell("way", way.name()),
+                        cell("s over ideal", "FAILED"),
+                    ]);
                 }
             }
         }
@@ -105,30 +105,12 @@ fn bench(arguments: Arguments) -> Result<()> {
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
     println!(
         "{size} MiB; median (least–greatest), {} runs each; all copies checked byte by byte.\n\n{table}",
-        arguments.runs
+        arguments.copies.runs
     );
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join("; ").into())
-    }
+    verdict(&failures)
 }
 
-const HEADINGS: [&str; 11] = [
-    "case",
-    "way",
-    "s over ideal",
-    "bar",
-    "also",
-    "bar",
-    "of it",
-    "connections lost",
-    "client, MiB",
-    "daemon, MiB",
-    "memory bar",
-];
-
-fn row(case: Case, way: Way, runs: &[Outcome]) -> Vec<String> {
+fn row(case: Case, way: Way, runs: &[Outcome]) -> [Cell; 11] {
     let over = Spread::of(runs, |run| run.over_ideal);
     let marked = |text: String, missed: bool| {
         if missed {
@@ -138,12 +120,6 @@ fn row(case: Case, way: Way, runs: &[Outcome]) -> Vec<String> {
         }
     };
     let over_bar = case.over_bar();
-    let mut cells = vec![case.name().to_owned(), way.name().to_owned()];
-    cells.push(marked(
-        over.print(2),
-        over_bar.is_some_and(|bar| over.median() > bar),
-    ));
-    cells.push(over_bar.map_or_else(String::new, |bar| format!("≤ {bar}")));
     let also = case.also().iter().enumerate().map(|(index, also)| {
         let value = Spread::of(runs, |run| run.also.get(index).copied().unwrap_or(f64::NAN));
         let missed = !also.is_met_by(value.median());
@@ -154,20 +130,31 @@ fn row(case: Case, way: Way, runs: &[Outcome]) -> Vec<String> {
         ]
     });
     let also: Vec<[String; 3]> = also.collect();
-    cells.extend((0..3).map(|column| {
-        also.iter()
-            .map(|cells| cells[column].as_str())
-            .collect::<Vec<_>>()
-            .join("; ")
-    }));
-    cells.push(Spread::of(runs, |run| run.failovers as f64).print(0));
-    let bar = case.memory_bar();
-    for end in [0, 1] {
+    let [value, bar, of_it] = [0, 1, 2].map(|column| {
+        let cells = also.iter().map(|cells| cells[column].as_str());
+        cells.collect::<Vec<_>>().join("; ")
+    });
+    let memory_bar = case.memory_bar();
+    let [client, daemon] = [0, 1].map(|end| {
         let peak = Spread::of(runs, |run| run.peaks[end].resident as f64 / MIB);
-        cells.push(marked(peak.print(1), peak.median() > bar));
-    }
-    cells.push(format!("≤ {bar}"));
-    cells
+        marked(peak.print(1), peak.median() > memory_bar)
+    });
+    let is_late = over_bar.is_some_and(|bar| over.median() > bar);
+    let over_bar = over_bar.map(|bar| format!("≤ {bar}"));
+    let failovers = Spread::of(runs, |run| run.failovers as f64);
+    [
+        cell("case", case.name()),
+        cell("way", way.name()),
+        cell("s over ideal", marked(over.print(2), is_late)),
+        cell("bar", over_bar.unwrap_or_default()),
+        cell("also", value),
+        cell("bar", bar),
+        cell("of it", of_it),
+        cell("connections lost", failovers.print(0)),
+        cell("client, MiB", client),
+        cell("daemon, MiB", daemon),
+        cell("memory bar", format!("≤ {memory_bar}")),
+    ]
 }
 
 const MIB: f64 = 1_048_576.0;

@@ -5,10 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_lab::{Host, MemoryLimit};
 use nicstripe_testkit::bench::{CpReport, Peak, Process, Result, Scene, cp, serve, time_limit};
 use rustix::process::Signal;
-
-use crate::cgroup::Groups;
 
 /// Parameters for starting client and daemon.
 #[derive(Clone, Copy)]
@@ -16,7 +15,7 @@ pub(crate) struct Start<'a> {
     /// Additional options of `nicstripe cp`.
     pub(crate) options: &'a [String],
     /// Memory cgroups of client and daemon; `None` for no limit.
-    pub(crate) groups: Option<&'a Groups>,
+    pub(crate) groups: Option<&'a [MemoryLimit; 2]>,
 }
 
 /// Running copy with samples of the interface counters. The argument `end` of its methods is 0 for
@@ -206,12 +205,7 @@ impl<'a> Play<'a> {
     pub(crate) fn end(mut self) -> Result<Played> {
         while !self.look()? {}
         let wall = self.now();
-        self.client.succeeded()?;
-        let report = CpReport::parse(&self.client.output()?)?;
-        self.scene
-            .sample
-            .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
-        self.scene.sample.check(&self.scene.received()?)?;
+        let report = self.scene.check(&mut self.client)?;
         self.scene.discard()?;
         let ideal = self.ideal.ok_or("no ideal given")?;
         Ok(Played {
@@ -272,7 +266,7 @@ fn start_client(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {
 
 fn limited(scene: &Scene<'_>, start: Start<'_>, command: Command, end: usize) -> Command {
     match start.groups {
-        Some(groups) => groups.inside(scene, &command, end),
+        Some(groups) => scene.in_group(Host::ALL[end], &command, &groups[end].entrance()),
         None => command,
     }
 }

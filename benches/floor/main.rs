@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use nicstripe_testkit::bench::{
-    Cables, Comparison, Contender, Copied, Place, Result, Sample, Series, Spread, Table, Way,
+    Cables, Cell, Comparison, Contender, Copied, Place, Result, Series, Spread, Way, cell,
     circumstances, parse_size,
 };
 
@@ -120,20 +120,12 @@ fn pair(arguments: &Arguments) -> Result<()> {
         warm_ups: 1,
         failures: Vec::new(),
     };
-    let mut table = Table::new(&HEADINGS);
-    for cables in &arguments.links {
-        let path = place.files(Way::Put.from()).join("sample.bin");
-        let mut sample = Sample::incompressible(path, arguments.size_over(cables))?;
-        for way in &arguments.direction {
-            let all = comparison.over(cables, *way, &mut sample);
-            let floor = all.iter().find(|series| series.contender == FLOOR);
-            let floor = floor.map_or(&[] as &[Copied], |series| series.runs.as_slice());
-            for series in &all {
-                table.row(row(series, floor, cables, *way));
-            }
-        }
-        sample.remove()?;
-    }
+    let table = comparison.table(
+        &arguments.links,
+        &arguments.direction,
+        |cables| arguments.size_over(cables),
+        row,
+    )?;
     println!(
         "\n{}\nMedian (least–greatest), {} runs each.\n\n{table}",
         circumstances(&contenders),
@@ -156,48 +148,29 @@ impl Arguments {
 
 const FLOOR: Contender = Contender::Floor;
 
-const HEADINGS: [&str; 12] = [
-    "cables",
-    "way",
-    "program",
-    "s",
-    "× floor",
-    "GB/s",
-    "% of theory",
-    "CPU s/GB sender",
-    "receiver",
-    "both",
-    "both × floor",
-    "others, CPUs",
-];
-
-fn row(series: &Series, floor: &[Copied], cables: &Cables, way: Way) -> Vec<String> {
-    let Series { contender, runs } = series;
-    let first = [
-        cables.to_string(),
-        way.name().to_owned(),
-        contender.to_string(),
-    ];
-    if runs.is_empty() {
-        return [&first[..], &["failed".to_owned()]].concat();
-    }
-    let seconds = |run: &Copied| run.wall.as_secs_f64();
+fn row(Series { runs, .. }: &Series, all: &[Series], cables: &Cables) -> Vec<Cell> {
+    let floor = all.iter().find(|series| series.contender == FLOOR);
+    let floor = floor.map_or(&[] as &[Copied], |series| series.runs.as_slice());
     let both = |run: &Copied| run.cpu_per_gb()[2];
     let of_theory = cables.theory().map_or_else(String::new, |theory| {
         Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1)
     });
-    let values = [
-        Spread::of(runs, seconds).print(3),
-        ratio(runs, floor, seconds),
-        Spread::of(runs, |run| run.goodput() / 8e9).middle(2),
-        of_theory,
-        Spread::of(runs, |run| run.cpu_per_gb()[0]).middle(2),
-        Spread::of(runs, |run| run.cpu_per_gb()[1]).middle(2),
-        Spread::of(runs, both).print(2),
-        ratio(runs, floor, both),
-        Spread::of(runs, Copied::others).middle(2),
-    ];
-    [&first[..], &values].concat()
+    let [sender, receiver, _] = Copied::cpu_cells(runs, Spread::middle);
+    let seconds = |run: &Copied| run.wall.as_secs_f64();
+    vec![
+        cell("s", Copied::seconds(runs).print(3)),
+        cell("× floor", ratio(runs, floor, seconds)),
+        cell(
+            "GB/s",
+            Spread::of(runs, |run| run.goodput() / 8e9).middle(2),
+        ),
+        cell("% of theory", of_theory),
+        sender,
+        receiver,
+        cell("both", Spread::of(runs, both).print(2)),
+        cell("both × floor", ratio(runs, floor, both)),
+        cell("others, CPUs", Spread::of(runs, Copied::others).middle(2)),
+    ]
 }
 
 /// Returns the ratio of a program's figure to the floor's, round by round.

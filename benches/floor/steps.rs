@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-use nicstripe_testkit::bench::{Place, Result, Sample, Spread, Table};
+use nicstripe_testkit::bench::{Place, Result, Sample, Spread, Table, cell};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -227,12 +227,18 @@ fn thread_cpu() -> Duration {
 }
 
 fn table(rounds: &[Round]) -> Table {
-    let mut table = Table::new(&["step", "CPU s/GB", "GB/s"]);
+    let mut table = Table::default();
     for (index, step) in STEPS.iter().enumerate() {
         table.row([
-            step.name.to_owned(),
-            Spread::of(rounds, |round| round[index].cpu).print(3),
-            Spread::of(rounds, |round| round[index].rate).print(2),
+            cell("step", step.name),
+            cell(
+                "CPU s/GB",
+                Spread::of(rounds, |round| round[index].cpu).print(3),
+            ),
+            cell(
+                "GB/s",
+                Spread::of(rounds, |round| round[index].rate).print(2),
+            ),
         ]);
     }
     for (name, ends) in [
@@ -245,7 +251,10 @@ fn table(rounds: &[Round]) -> Table {
             let costs = round.iter().zip(&STEPS);
             costs.map(|(cost, step)| cost.cpu * times(step)).sum()
         };
-        table.row([format!("sum, {name}"), Spread::of(rounds, sum).print(3)]);
+        table.row([
+            cell("step", format!("sum, {name}")),
+            cell("CPU s/GB", Spread::of(rounds, sum).print(3)),
+        ]);
     }
     table
 }

@@ -33,7 +33,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Args, Parser};
 use nicstripe_sim::Rng;
 use nicstripe_testkit::{
-    bench::{CommandLine, Contender, Place, Result, Table, circumstances, parse_size},
+    bench::{Cell, CommandLine, Contender, Place, Result, Table, cell, circumstances, parse_size},
     powercuts::{
         cuts::{Outcome, Plan},
         namespaces,
@@ -152,7 +152,7 @@ fn bench(arguments: &Arguments, room: &Room) -> Result<ExitCode> {
         until
     };
     let mut rng = Rng::new(arguments.seed);
-    let mut table = Table::new(&HEADINGS);
+    let mut table = Table::default();
     let mut failures = Vec::new();
     for kind in &arguments.fs {
         let controls = arguments
@@ -220,54 +220,35 @@ fn failures_of(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
     }
 }
 
-const HEADINGS: [&str; 14] = [
-    "file system",
-    "syncs skipped",
-    "cuts",
-    "blocks lost",
-    "acknowledged names checked",
-    "lost",
-    "wrong",
-    "partial",
-    "chunks in journals",
-    "false claims",
-    "copies rerun",
-    "failed",
-    "resumed, MiB",
-    "cuts with a fault",
-];
-
-fn row(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
+fn row(plan: &Plan<'_>, outcome: &Outcome) -> [Cell; 14] {
     let Outcome { cuts, findings, .. } = outcome;
-    let numbers = [
-        findings.acknowledged,
-        findings.lost,
-        findings.wrong,
-        findings.partial,
-        findings.claimed,
-        findings.false_claims,
-        outcome.again,
-        outcome.again_failed,
-        outcome.kept >> 20,
-    ];
     let syncs = match plan.skipped {
         Skipped::None => "none".to_owned(),
         Skipped::All => "all; bar ≥ 30 %".to_owned(),
         some => some.calls().to_owned(),
     };
-    let mut row = vec![
-        plan.kind.to_string(),
-        syncs,
-        cuts.to_string(),
-        format!("{} of {}", outcome.blocks[0], outcome.blocks[1]),
-    ];
-    row.extend(numbers.map(|number| number.to_string()));
-    row.push(format!(
+    let with_fault = format!(
         "{} ({:.1} %)",
         outcome.bad_cuts,
         100.0 * outcome.bad_share()
-    ));
-    row
+    );
+    let [lost, all] = outcome.blocks;
+    [
+        cell("file system", plan.kind),
+        cell("syncs skipped", syncs),
+        cell("cuts", cuts),
+        cell("blocks lost", format!("{lost} of {all}")),
+        cell("acknowledged names checked", findings.acknowledged),
+        cell("lost", findings.lost),
+        cell("wrong", findings.wrong),
+        cell("partial", findings.partial),
+        cell("chunks in journals", findings.claimed),
+        cell("false claims", findings.false_claims),
+        cell("copies rerun", outcome.again),
+        cell("failed", outcome.again_failed),
+        cell("resumed, MiB", outcome.kept >> 20),
+        cell("cuts with a fault", with_fault),
+    ]
 }
 
 /// Minimum share of the control's cuts that must show a violation, 0 to 1.

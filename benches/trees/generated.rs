@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use nicstripe_lab::Host;
 use nicstripe_testkit::bench::{
-    Cables, Contender, Contents, Measured, Place, Result, Shape, Spread, Stage, Table, Way,
+    Cables, Contender, Contents, Measured, Peak, Place, Result, Shape, Spread, Stage, Table, Way,
+    cell,
 };
 
-use crate::{Arguments, Figures, as_text, cells, check_same, percent_of_theory, time_limit};
+use crate::{Arguments, Figures, as_text, check_same, percent_of_theory, time_limit};
 
 /// Measures copies of many small files into an empty directory. Returns the table of results.
 pub(crate) fn small(arguments: &Arguments) -> Figures {
@@ -17,18 +18,7 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
         size: arguments.size,
         per_directory: PER_DIRECTORY,
     };
-    let mut table = Table::new(&[
-        "way",
-        "program",
-        "s",
-        "% of theory",
-        "bar",
-        "files/s",
-        "MB/s",
-        "× rsync",
-        "bar",
-        "CPU s, both",
-    ]);
+    let mut table = Table::default();
     for way in &arguments.direction {
         // Source, target and ballast.
         let place = arguments.place(3 * shape.room())?;
@@ -46,21 +36,33 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
             let cables = arguments.cables_of(*contender);
             let seconds = Spread::of(runs, |run| run.wall.as_secs_f64());
             let is_ours = *contender == Contender::Nicstripe;
-            table.row(cells([
-                way.name().to_owned(),
-                shown(*contender, &cables),
-                seconds.print(2),
-                Spread::of(runs, |run| {
-                    percent_of_theory(contents.bytes, run.wall, &cables)
-                })
-                .middle(1),
-                if is_ours { "≥ 70" } else { "" }.to_owned(),
-                format!("{:.0}", contents.files as f64 / seconds.median()),
-                format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
-                beside_rsync(&series, *contender, |ours, rsyncs| rsyncs / ours),
-                if is_ours { "≥ 1.5" } else { "" }.to_owned(),
-                Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
-            ]));
+            let of_theory = Spread::of(runs, |run| {
+                percent_of_theory(contents.bytes, run.wall, &cables)
+            });
+            table.row([
+                cell("way", way.name()),
+                cell("program", shown(*contender, &cables)),
+                cell("s", seconds.print(2)),
+                cell("% of theory", of_theory.middle(1)),
+                cell("bar", if is_ours { "≥ 70" } else { "" }),
+                cell(
+                    "files/s",
+                    format!("{:.0}", contents.files as f64 / seconds.median()),
+                ),
+                cell(
+                    "MB/s",
+                    format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
+                ),
+                cell(
+                    "× rsync",
+                    beside_rsync(&series, *contender, |ours, rsyncs| rsyncs / ours),
+                ),
+                cell("bar", if is_ours { "≥ 1.5" } else { "" }),
+                cell(
+                    "CPU s, both",
+                    Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
+                ),
+            ]);
         }
     }
     Ok(table)
@@ -73,16 +75,7 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
         size: 100,
         per_directory: PER_DIRECTORY,
     };
-    let mut table = Table::new(&[
-        "way",
-        "program",
-        "s",
-        "files/s",
-        "time ÷ rsync's",
-        "bar",
-        "MB on the cables",
-        "CPU s, both",
-    ]);
+    let mut table = Table::default();
     for way in &arguments.direction {
         let place = arguments.place(2 * shape.room())?;
         shape.plant(&source(&place, *way))?;
@@ -99,21 +92,28 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
         let series = comparison.run()?;
         for (contender, runs) in &series {
             let seconds = Spread::of(runs, |run| run.wall.as_secs_f64());
-            table.row(cells([
-                way.name().to_owned(),
-                shown(*contender, &arguments.cables_of(*contender)),
-                seconds.print(2),
-                format!("{:.0}", contents.files as f64 / seconds.median()),
-                beside_rsync(&series, *contender, |ours, rsyncs| ours / rsyncs),
-                if *contender == Contender::Nicstripe {
-                    "≤ 2"
-                } else {
-                    ""
-                }
-                .to_owned(),
-                Spread::of(runs, |run| run.wire_bytes() as f64 / 1e6).middle(2),
-                Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
-            ]));
+            let is_ours = *contender == Contender::Nicstripe;
+            let wire = Spread::of(runs, |run| run.wire_bytes() as f64 / 1e6);
+            let times = beside_rsync(&series, *contender, |ours, rsyncs| ours / rsyncs);
+            table.row([
+                cell("way", way.name()),
+                cell(
+                    "program",
+                    shown(*contender, &arguments.cables_of(*contender)),
+                ),
+                cell("s", seconds.print(2)),
+                cell(
+                    "files/s",
+                    format!("{:.0}", contents.files as f64 / seconds.median()),
+                ),
+                cell("time ÷ rsync's", times),
+                cell("bar", if is_ours { "≤ 2" } else { "" }),
+                cell("MB on the cables", wire.middle(2)),
+                cell(
+                    "CPU s, both",
+                    Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
+                ),
+            ]);
         }
     }
     Ok(table)
@@ -127,14 +127,7 @@ pub(crate) fn empty(arguments: &Arguments) -> Figures {
         size: 0,
         per_directory: PER_DIRECTORY,
     };
-    let mut table = Table::new(&[
-        "way",
-        "end",
-        "peak resident, MiB",
-        "private, MiB",
-        "bar, MiB",
-        "s",
-    ]);
+    let mut table = Table::default();
     for way in &arguments.direction {
         let place = arguments.place(2 * shape.room())?;
         shape.plant(&source(&place, *way))?;
@@ -150,14 +143,19 @@ pub(crate) fn empty(arguments: &Arguments) -> Figures {
             .map(|_| comparison.copy(Contender::Nicstripe))
             .collect::<Result<Vec<_>>>()?;
         for (end, name) in ["client", "daemon"].into_iter().enumerate() {
-            table.row(cells([
-                way.name().to_owned(),
-                name.to_owned(),
-                Spread::of(&runs, |run| run.peaks[end].resident as f64 / MIB).print(1),
-                Spread::of(&runs, |run| run.peaks[end].own as f64 / MIB).print(1),
-                "≤ 64".to_owned(),
-                Spread::of(&runs, |run| run.wall.as_secs_f64()).middle(2),
-            ]));
+            let mib =
+                |of: fn(&Peak) -> u64| Spread::of(&runs, |run| of(&run.peaks[end]) as f64 / MIB);
+            table.row([
+                cell("way", way.name()),
+                cell("end", name),
+                cell("peak resident, MiB", mib(|peak| peak.resident).print(1)),
+                cell("private, MiB", mib(|peak| peak.own).print(1)),
+                cell("bar, MiB", "≤ 64"),
+                cell(
+                    "s",
+                    Spread::of(&runs, |run| run.wall.as_secs_f64()).middle(2),
+                ),
+            ]);
         }
     }
     Ok(table)

@@ -9,7 +9,8 @@ use std::{
 use blake3::Hasher;
 use nicstripe_lab::Host;
 use nicstripe_testkit::bench::{
-    Contender, Measured, Place, Result, Sample, Spread, Stage, Table, Way, gib, time_limit,
+    Cell, Contender, Measured, Place, Result, Sample, Spread, Stage, Table, Way, cell, gib,
+    time_limit,
 };
 use rustix::{
     fs::{SeekFrom, seek},
@@ -21,7 +22,7 @@ use crate::{Arguments, Figures, as_text};
 /// Measures copies of an image over an older one, of which one extent in [`ONE_IN`] differs.
 pub(crate) fn delta(arguments: &Arguments, option: &'static str) -> Figures {
     let size = arguments.image;
-    let mut table = Table::new(&HEADINGS);
+    let mut table = Table::default();
     for way in &arguments.direction {
         let place = arguments.place(3 * size)?;
         let [source, target] = ends(&place, *way);
@@ -46,7 +47,7 @@ pub(crate) fn delta(arguments: &Arguments, option: &'static str) -> Figures {
 /// Measures copies of a file of 25 times the image's size, of which one byte in a hundred is data.
 pub(crate) fn sparse(arguments: &Arguments) -> Figures {
     let (size, data) = (25 * arguments.image, arguments.image / 4);
-    let mut table = Table::new(&HEADINGS);
+    let mut table = Table::default();
     for way in &arguments.direction {
         let place = arguments.place(3 * data)?;
         let [source, target] = ends(&place, *way);
@@ -120,22 +121,25 @@ fn copy(arguments: &Arguments, place: &Place, way: Way, options: &[&str]) -> Res
     stage.measure(client, time_limit(u64::MAX))
 }
 
-fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<String> {
+fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> [Cell; 9] {
     let wire = Spread::of(runs, |run| 100.0 * run.wire_bytes() as f64 / size as f64);
     let [client, daemon] = [0, 1].map(|end| {
         let peak = |run: &Measured| run.peaks[end].resident as f64 / 1_048_576.0;
         Spread::of(runs, peak).middle(1)
     });
-    vec![
-        case.to_owned(),
-        way.name().to_owned(),
-        gib(size),
-        Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
-        wire.print(2),
-        bar,
-        client,
-        daemon,
-        Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(1),
+    [
+        cell("case", case),
+        cell("way", way.name()),
+        cell("file", gib(size)),
+        cell("s", Spread::of(runs, |run| run.wall.as_secs_f64()).print(2)),
+        cell("% of it on the cables", wire.print(2)),
+        cell("bar", bar),
+        cell("peak client, MiB", client),
+        cell("of the daemon", daemon),
+        cell(
+            "CPU s, both",
+            Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(1),
+        ),
     ]
 }
 
@@ -156,18 +160,6 @@ fn random(seed: u64, limit: u64) -> u64 {
         .map_or(0, |chunk| u64::from_le_bytes(*chunk));
     number % limit.max(1)
 }
-
-const HEADINGS: [&str; 9] = [
-    "case",
-    "way",
-    "file",
-    "s",
-    "% of it on the cables",
-    "bar",
-    "peak client, MiB",
-    "of the daemon",
-    "CPU s, both",
-];
 
 const NAME: &str = "image.bin";
 

@@ -34,7 +34,9 @@ use std::{
 
 use clap::Args;
 use nicstripe_testkit::{
-    bench::{Cables, Contender, Contents, Place, Result, Table, Way, circumstances, parse_size},
+    bench::{
+        Cables, Contender, Contents, Place, Result, Table, Way, circumstances, parse_size, verdict,
+    },
     tree::{Aspects, differences},
 };
 
@@ -146,11 +148,7 @@ fn bench(mut arguments: Arguments) -> Result<()> {
         }
     }
     println!("\n{}", circumstances(&arguments.tools));
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join("; ").into())
-    }
+    verdict(&failures)
 }
 
 impl Arguments {
@@ -254,11 +252,6 @@ fn percent_of_theory(bytes: u64, wall: Duration, cables: &Cables) -> f64 {
 fn as_text(path: &Path) -> Result<&str> {
     path.to_str()
         .ok_or_else(|| format!("the path is not UTF-8: {path:?}").into())
-}
-
-/// Converts values to the cells of a table row.
-fn cells(values: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
-    values.into_iter().map(Into::into).collect()
 }
 
 /// Table of results of a case.

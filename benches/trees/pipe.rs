@@ -12,10 +12,10 @@ use std::{
 use blake3::{Hash, Hasher};
 use nicstripe_lab::Host;
 use nicstripe_testkit::bench::{
-    Contender, Contents, Measured, Place, Result, Spread, Stage, Table,
+    Cell, Contender, Contents, Measured, Place, Result, Spread, Stage, Table, cell,
 };
 
-use crate::{Arguments, Figures, cells, copy_aside, percent_of_theory, time_limit, toolchain};
+use crate::{Arguments, Figures, copy_aside, percent_of_theory, time_limit, toolchain};
 
 /// Measures copies of a tar archive from a pipe to the daemon, and from the daemon into a pipe.
 /// Returns the table of results.
@@ -47,7 +47,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
         runs[0].push(scene.there()?);
         runs[1].push(scene.back(None)?);
     }
-    let mut table = Table::new(&HEADINGS);
+    let mut table = Table::default();
     for (what, runs) in [
         "tar c into cp - host:x.tar",
         "cp host:x.tar - into a reader",
@@ -144,30 +144,31 @@ impl Scene<'_> {
         }
     }
 
-    fn row(&self, what: &str, bar: &str, runs: &[Measured]) -> Vec<String> {
+    fn row(&self, what: &str, bar: &str, runs: &[Measured]) -> [Cell; 10] {
         let mib = |value: fn(&Measured) -> u64| Spread::of(runs, |run| value(run) as f64 / MIB);
         let growth = Spread::of(runs, |run| {
             run.growth().into_iter().max().unwrap_or(0) as f64 / MIB
         });
-        cells([
-            what.to_owned(),
-            format!("{:.1}", self.contents.bytes as f64 / MIB),
-            Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
-            Spread::of(runs, |run| {
-                self.contents.bytes as f64 / 1e6 / run.wall.as_secs_f64()
-            })
-            .middle(1),
-            Spread::of(runs, |run| {
-                percent_of_theory(self.contents.bytes, run.wall, &self.arguments.links)
-            })
-            .print(1),
-            bar.to_owned(),
-            mib(|run| run.peaks[0].resident).print(1),
-            mib(|run| run.peaks[1].resident).print(1),
-            growth.print(1),
+        let bytes = self.contents.bytes;
+        let rate = Spread::of(runs, |run| bytes as f64 / 1e6 / run.wall.as_secs_f64());
+        let cables = &self.arguments.links;
+        let of_theory = Spread::of(runs, |run| percent_of_theory(bytes, run.wall, cables));
+        [
+            cell("pipe", what),
+            cell("MiB", format!("{:.1}", bytes as f64 / MIB)),
+            cell("s", Spread::of(runs, |run| run.wall.as_secs_f64()).print(2)),
+            cell("MB/s", rate.middle(1)),
+            cell("% of theory", of_theory.print(1)),
+            cell("bar", bar),
+            cell(
+                "peak client, MiB",
+                mib(|run| run.peaks[0].resident).print(1),
+            ),
+            cell("of the daemon", mib(|run| run.peaks[1].resident).print(1)),
+            cell("later growth, MiB", growth.print(1)),
             // A lost link would have ended the case.
-            "none".to_owned(),
-        ])
+            cell("links lost", "none"),
+        ]
     }
 }
 
@@ -248,19 +249,6 @@ fn check_links(measured: &Measured) -> Result<()> {
         .into())
     }
 }
-
-const HEADINGS: [&str; 10] = [
-    "pipe",
-    "MiB",
-    "s",
-    "MB/s",
-    "% of theory",
-    "bar",
-    "peak client, MiB",
-    "of the daemon",
-    "later growth, MiB",
-    "links lost",
-];
 
 const ARCHIVE: &str = "x.tar";
 const MIB: f64 = 1_048_576.0;

@@ -8,28 +8,16 @@ use std::{
 
 use nicstripe_lab::Host;
 use nicstripe_testkit::{
-    bench::{Contender, Contents, Measured, Place, Result, Spread, Stage, Table},
+    bench::{Cell, Contender, Contents, Measured, Place, Result, Spread, Stage, Table, cell},
     trial::is_installed,
 };
 
-use crate::{
-    Arguments, Figures, as_text, cells, check_same, copy_aside, percent_of_theory, time_limit,
-};
+use crate::{Arguments, Figures, as_text, check_same, copy_aside, percent_of_theory, time_limit};
 
 /// Measures copies of each tree with `put -a`, and of the received tree with `get -a`. Returns the
 /// table of results.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
-    let mut table = Table::new(&[
-        "tree",
-        "way",
-        "files",
-        "MiB",
-        "s",
-        "files/s",
-        "MB/s",
-        "% of theory",
-        "differences",
-    ]);
+    let mut table = Table::default();
     let means = Means::installed();
     let aside = tempfile::tempdir()?;
     for tree in arguments.trees(aside.path())? {
@@ -114,24 +102,34 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn row(arguments: &Arguments, scene: &Scene<'_>, way: &str, runs: &[Measured]) -> Vec<String> {
+fn row(arguments: &Arguments, scene: &Scene<'_>, way: &str, runs: &[Measured]) -> [Cell; 9] {
     let contents = &scene.contents;
     let seconds = Spread::of(runs, |run| run.wall.as_secs_f64());
-    cells([
-        scene.shown.clone(),
-        way.to_owned(),
-        contents.files.to_string(),
-        format!("{:.1}", contents.bytes as f64 / f64::from(1 << 20)),
-        seconds.print(2),
-        format!("{:.0}", contents.files as f64 / seconds.median()),
-        format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
-        Spread::of(runs, |run| {
-            percent_of_theory(contents.bytes, run.wall, &arguments.links)
-        })
-        .middle(1),
+    let cables = &arguments.links;
+    let of_theory = Spread::of(runs, |run| {
+        percent_of_theory(contents.bytes, run.wall, cables)
+    });
+    [
+        cell("tree", &scene.shown),
+        cell("way", way),
+        cell("files", contents.files),
+        cell(
+            "MiB",
+            format!("{:.1}", contents.bytes as f64 / f64::from(1 << 20)),
+        ),
+        cell("s", seconds.print(2)),
+        cell(
+            "files/s",
+            format!("{:.0}", contents.files as f64 / seconds.median()),
+        ),
+        cell(
+            "MB/s",
+            format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
+        ),
+        cell("% of theory", of_theory.middle(1)),
         // A difference would have ended the case.
-        "none".to_owned(),
-    ])
+        cell("differences", "none"),
+    ]
 }
 
 /// Installed programs that can compare trees, in addition to this bench.

@@ -22,6 +22,7 @@ mod event;
 mod evidence;
 mod figures;
 #[cfg(test)]
+#[path = "tests/fixture.rs"]
 mod fixture;
 mod limiter;
 mod links;
@@ -52,5 +53,6 @@ pub use self::{
     report::*,
     run::Runner,
     sampler::Sampler,
+    statistics::median,
     summary::{conclude, summarise},
 };

@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "nicstripe-bench-report/1";
 
 /// Report of one benchmark: plan, machines, links, measurements and summary.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// Name and version of the report's format, see [`SCHEMA`].
     pub schema: String,
@@ -96,7 +96,7 @@ impl<T> Known for Option<T> {
 
 /// Settings of a benchmark, as written to the report.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanSummary {
     /// Kinds of load to run.
     pub phases: Vec<Phase>,
@@ -117,10 +117,13 @@ pub struct PlanSummary {
 }
 
 /// Kind of load: the links and directions that carry data at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// No load; measures the round trips of each link.
+    #[default]
     Idle,
     /// One link at a time, client to daemon.
     Solo,
@@ -148,7 +151,7 @@ impl Phase {
 
 /// Link between two machines: one interface of the client and one of the daemon.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BenchLink {
     /// Id of the link in this report, from 1.
     pub id: u32,
@@ -198,7 +201,7 @@ impl From<TheoryInputs> for Theory {
 }
 
 /// Statistics of round-trip times, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
     /// Number of measured round trips.
     pub count: u64,
@@ -234,7 +237,7 @@ impl RoundTrips {
 
 /// Results of one load.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Links and directions that carried the load.
     pub phase: Phase,
@@ -286,7 +289,7 @@ impl Direction {
 
 /// Result of one link in one direction, in the measurement window of a load.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Id of the link, see [`BenchLink::id`].
     pub link: u32,
@@ -335,7 +338,9 @@ pub struct TcpUse {
 }
 
 /// Bottleneck of one link or of all links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
     /// The cable is used to capacity, the best case.
@@ -357,6 +362,7 @@ pub enum Limiter {
     /// The TCP window that the systems allow is smaller than bandwidth × delay.
     Window,
     /// No known bottleneck was detected.
+    #[default]
     Unknown,
 }
 
@@ -380,7 +386,7 @@ pub struct CpuUse {
 
 /// One sample of a load, on the receiver's clock. In [`Phase::Both`] the samples of one receiver
 /// follow those of the other.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Direction of the sampled data.
     pub way: Direction,
@@ -399,10 +405,11 @@ pub struct Interval {
 }
 
 /// Quantity that a sweep varies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
     /// Message size, as in NetPIPE.
+    #[default]
     Message,
     /// Socket buffer size.
     Buffer,
@@ -416,7 +423,7 @@ pub enum SweepKind {
 
 /// Sweep: a series of measurements that vary one quantity, or two for a grid.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
     /// Quantity that the sweep varies.
     pub kind: SweepKind,
@@ -443,7 +450,7 @@ pub struct Sweep {
 
 /// Results for one value of the swept quantity.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
     /// Value of the swept quantity: bytes, or a number of connections; absent for the system's
     /// default.
@@ -485,7 +492,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the statistics of repeated rates; `None` for an empty list.
-    pub(crate) fn of(rates: &[BitRate]) -> Option<Self> {
+    pub fn of(rates: &[BitRate]) -> Option<Self> {
         let (min, max) = (rates.iter().min()?, rates.iter().max()?);
         Some(Self {
             median_bps: median(&as_values(rates))?.round() as u64,
@@ -503,7 +510,7 @@ impl Spread {
 
 /// Rates of the stages of a copy: disk read, network, disk write and all together.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Direction of the copy.
     #[serde(default)]
@@ -566,7 +573,7 @@ pub struct Summary {
 
 /// Rates, losses and the bottleneck of one link.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
     /// Id of the link, see [`BenchLink::id`].
     pub link: u32,
@@ -586,7 +593,7 @@ pub struct LinkSummary {
 
 /// Result of comparing a report with an earlier one (the baseline).
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Id of the earlier report.
     pub id: String,
@@ -603,10 +610,11 @@ pub struct Comparison {
 }
 
 /// BaselineVerdict of comparing two benchmarks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BaselineVerdict {
     /// The change is within the noise.
+    #[default]
     Same,
     /// The new report is faster, beyond the noise.
     Better,

@@ -6,8 +6,9 @@ mod disk;
 mod given;
 mod sweeps;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use nicstripe_link::facts::Facts;
 use nicstripe_proto::BitRate;
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ use crate::{
     links::Links,
     plan::BenchPlan,
     repeat::{Planned, Schedule},
-    report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
+    report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA},
     summary::conclude,
     window::SETTLING,
 };
@@ -74,21 +75,13 @@ impl<C: Client> Runner<C> {
         let report = BenchReport {
             schema: SCHEMA.into(),
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
-            started: rfc3339(SystemTime::now()),
-            elapsed_s: 0.0,
-            complete: false,
+            started: format!("{:.0}", Timestamp::now()),
             versions: Ends {
                 client: env!("CARGO_PKG_VERSION").into(),
                 daemon: String::new(),
             },
             plan: plan.summary(1),
-            hosts: Ends::default(),
-            links: Vec::new(),
-            runs: Vec::new(),
-            sweeps: Vec::new(),
-            disk: None,
-            summary: Summary::default(),
-            baseline: None,
+            ..BenchReport::default()
         };
         let deadline = plan.budget.map(|budget| began + budget);
         Self {
@@ -352,45 +345,3 @@ impl<C: Client> Runner<C> {
 
 /// Minimum measurement window of an interrupted load that is reported.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
-
-/// Formats a time as RFC 3339 in UTC, to the second.
-fn rfc3339(at: SystemTime) -> String {
-    let seconds = at
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days of the Gregorian calendar, counted from 1 March 0000 (Howard Hinnant, "chrono-compatible
-    // low-level date algorithms").
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_are_written_as_rfc_3339_has_them() {
-        let at = |seconds| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_795_327_528), "2026-11-22T06:05:28Z");
-    }
-}

@@ -25,8 +25,8 @@ pub(crate) fn deviation(values: &[f64]) -> Option<f64> {
     )
 }
 
-/// Returns the median.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+/// Returns the median of the finite values; `None` without one.
+pub fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 50.0)
 }
 

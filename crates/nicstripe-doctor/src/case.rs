@@ -221,10 +221,31 @@ pub(crate) struct Place<'a> {
     pub(crate) interface: &'a InterfaceFacts,
 }
 
+/// Counter with its value.
+type Counted = (&'static str, u64);
+
 impl Place<'_> {
     /// Returns the interface's name for sentences.
     pub(crate) fn label(&self, case: &Case) -> String {
         case.label(self.side, &self.interface.name)
+    }
+
+    /// Returns the name of a fact about the interface: `MTU of eth1`.
+    pub(crate) fn fact(&self, what: &str) -> String {
+        format!("{what} of {}", self.interface.name)
+    }
+
+    /// Returns the counter that grew most under load, and the one that is highest; `None` if the
+    /// interface has none of them.
+    pub(crate) fn worst(&self, counters: &[&'static str]) -> Option<(Option<Counted>, Counted)> {
+        let most = |count: &dyn Fn(&str) -> Option<u64>| {
+            let known = counters
+                .iter()
+                .filter_map(|name| Some((*name, count(name)?)));
+            known.max_by_key(|(_, count)| *count)
+        };
+        let total = most(&|name| self.interface.statistic(name))?;
+        Some((most(&|name| self.growth(name)), total))
     }
 
     /// Returns a command line of the text, in which the interface's name is the first fact.

@@ -4,14 +4,17 @@ use std::fmt::Display;
 
 use nicstripe_bench::BenchLink;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{
     case::{Place, Side},
     command::{Line, Written},
     rule::Seen,
+    rules::line,
 };
 
 /// Fault, or a remarkable state, that a rule found.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Number of the rule.
@@ -27,10 +30,8 @@ pub struct Finding {
     /// Facts from which the finding follows.
     pub evidence: Vec<Evidence>,
     /// Cure; absent if there is nothing to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Remedy>,
     /// Estimated loss of rate in bit/s; absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_bps: Option<u64>,
 }
 
@@ -71,12 +72,12 @@ pub enum Confidence {
 }
 
 /// Machine or interface that a finding is about.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Subject {
     /// Machine.
     pub side: Side,
     /// Name of the interface; absent for the machine as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
 
@@ -217,15 +218,44 @@ impl Finding {
         self
     }
 
+    /// Adds a command, and the same one with other facts, which undoes it.
+    pub(crate) fn turn(
+        self,
+        side: Side,
+        text: &'static str,
+        to: &[&dyn Display],
+        back: &[&dyn Display],
+    ) -> Self {
+        self.run(side, Line::new(text, to), Some(Line::new(text, back)))
+    }
+
+    /// Adds a command about an interface, whose name is its first fact, and the same one with another
+    /// second fact, which undoes it.
+    pub(crate) fn turn_at(
+        self,
+        place: &Place<'_>,
+        text: &'static str,
+        to: impl Display,
+        back: impl Display,
+    ) -> Self {
+        let name = &place.interface.name;
+        self.turn(place.side, text, &[name, &to], &[name, &back])
+    }
+
     /// Adds the command that sets a kernel setting, and the one that sets it back.
     pub(crate) fn set(self, side: Side, name: &str, to: impl Display, from: impl Display) -> Self {
-        let line = |value: &dyn Display| Line::new("sysctl -w {}={}", &[&name, value]);
-        self.run(side, line(&to), Some(line(&from)))
+        self.turn(side, "sysctl -w {}={}", &[&name, &to], &[&name, &from])
     }
 
     pub(crate) fn costs(mut self, bps: Option<u64>) -> Self {
         self.lost_bps = bps;
         self
+    }
+
+    /// Adds an interface as a subject, and its line rate as a proof.
+    pub(crate) fn about_rate(self, place: &Place<'_>) -> Self {
+        let rate = line(place.interface.speed_mbps.unwrap_or_default());
+        self.about(place).proof(place.fact("rate"), rate, "ethtool")
     }
 
     /// Adds both ends of a link as subjects.

@@ -8,6 +8,7 @@ use std::{
 use nicstripe_bench::BenchReport;
 use nicstripe_link::facts::{AddressFacts, Facts, InterfaceFacts};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use thiserror::Error;
 
 use crate::case::{Case, LinkFacts, Machine};
@@ -16,6 +17,7 @@ use crate::case::{Case, LinkFacts, Machine};
 pub const SNAPSHOT_SCHEMA: &str = "nicstripe-snapshot/1";
 
 /// Facts about one or two machines, and the links between them, to be judged elsewhere.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Name and version of the format, see [`SNAPSHOT_SCHEMA`].
@@ -33,7 +35,6 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFacts>,
     /// Report of the bench.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bench: Option<BenchReport>,
 }
 

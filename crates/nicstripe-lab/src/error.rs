@@ -9,9 +9,9 @@ pub enum LabError {
     /// A link, address, setting or share is outside its bounds.
     #[error("{0}")]
     Invalid(String),
-    /// The cpu controller is available in neither version of control groups.
-    #[error("no control group here limits processor time")]
-    NoCpuGroups,
+    /// This controller is available in neither version of control groups.
+    #[error("no control group here has the {0} controller")]
+    NoGroups(&'static str),
     /// The lab has no link with the requested index.
     #[error("no link {link} in a lab of {links} (they count from 0)")]
     NoSuchLink {

@@ -55,6 +55,7 @@
 //! | a cable with a delay | [`LinkSpec::with_delay`] |
 //! | cables that share a bus | [`Lab::share_bus`] |
 //! | a process with little CPU time | [`CpuQuota`] |
+//! | a process with little memory | [`MemoryLimit`] |
 //! | a host with more interfaces than the other | [`LinkSpec::only_on`] |
 //!
 //! With one subnet, a single switch is the middle of all cables:
@@ -76,7 +77,8 @@
 //!
 //! Apart from one setting, a lab leaves nothing behind. Its namespaces have no name, and only this
 //! process's file descriptors hold them. They vanish with the [`Lab`], and with the process however
-//! it ends. The group of a [`CpuQuota`] is removed when it is dropped or its process ends.
+//! it ends. The group of a [`CpuQuota`] or [`MemoryLimit`] is removed when it is dropped or its
+//! process ends.
 //!
 //! A lab of real root may change one setting of the machine: it adds cubic to
 //! `net.ipv4.tcp_allowed_congestion_control` if it is missing, because a namespace can use only the
@@ -119,7 +121,7 @@ pub use crate::{
     host::{Direction, Host},
     kernel::filter::Transport,
     lab::{Lab, builder::LabBuilder, fault::can_corrupt},
-    quota::CpuQuota,
+    quota::{CpuQuota, MemoryLimit},
     rate::BitRate,
     signals::take_ignored_signals,
     spec::{LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},

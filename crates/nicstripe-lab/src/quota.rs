@@ -1,6 +1,7 @@
-//! CPU quota for processes, with the cpu controller of control groups, version 1 or 2.
+//! CPU quota and memory limit for processes, with control groups, version 1 or 2.
 
 use std::{
+    fmt::Display,
     fs, io,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
@@ -19,13 +20,7 @@ use crate::error::LabError;
 /// group as soon as it is empty. Needs the privilege to create control groups, which usually only
 /// root has.
 #[derive(Debug)]
-pub struct CpuQuota {
-    controller: Controller,
-    folder: PathBuf,
-    /// Process that removes the group's directory after its standard input is closed.
-    sweeper: Child,
-    lifeline: Option<ChildStdin>,
-}
+pub struct CpuQuota(Group);
 
 impl CpuQuota {
     /// Creates a control group with a quota in thousandths of one core, at least 10 (the kernel's
@@ -33,24 +28,10 @@ impl CpuQuota {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoCpuGroups`] without a cpu controller; [`LabError::Kernel`] if the kernel
-    /// rejects a request, also without the privilege to create groups.
+    /// [`LabError::NoGroups`] without a cpu controller; [`LabError::Kernel`] if the kernel rejects a
+    /// request, also without the privilege to create groups.
     pub fn new(millicores: u32) -> Result<Self, LabError> {
-        let controller = Controller::find().ok_or(LabError::NoCpuGroups)?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = controller
-            .base()
-            .join(format!("nicstripe-lab-{}-{number}", process::id()));
-        let refused = || LabError::refused(format!("make control group {}", folder.display()));
-        let mut sweeper = sweeper(&folder).map_err(refused())?;
-        let lifeline = sweeper.stdin.take();
-        let quota = Self {
-            controller,
-            folder: folder.clone(),
-            sweeper,
-            lifeline,
-        };
-        fs::create_dir(&folder).map_err(refused())?;
+        let quota = Self(Group::new("cpu", &["cpu", "cpu,cpuacct"])?);
         quota.set(millicores)?;
         Ok(quota)
     }
@@ -62,11 +43,10 @@ impl CpuQuota {
     /// [`LabError::Kernel`] if the kernel rejects the quota.
     pub fn set(&self, millicores: u32) -> Result<(), LabError> {
         let quota = u64::from(millicores) * PERIOD_US / 1000;
-        let write = |file, text: String| fs::write(self.folder.join(file), text);
-        let written = match self.controller {
-            Controller::V1(_) => write("cpu.cfs_period_us", PERIOD_US.to_string())
-                .and_then(|()| write("cpu.cfs_quota_us", quota.to_string())),
-            Controller::V2(_) => write("cpu.max", format!("{quota} {PERIOD_US}")),
+        let written = match self.0.version {
+            Version::V1 => (self.0.write("cpu.cfs_period_us", PERIOD_US))
+                .and_then(|()| self.0.write("cpu.cfs_quota_us", quota)),
+            Version::V2 => self.0.write("cpu.max", format_args!("{quota} {PERIOD_US}")),
         };
         let action = format_args!("give a control group {quota} of {PERIOD_US} µs");
         written.map_err(LabError::refused(action))
@@ -80,13 +60,15 @@ impl CpuQuota {
     /// [`LabError::Kernel`] if the kernel refuses, also if the process does not exist.
     pub fn take(&self, pid: u32) -> Result<(), LabError> {
         let action = format_args!("put process {pid} into a control group");
-        move_to(pid, &self.folder).map_err(LabError::refused(action))
+        self.0
+            .write(PROCESSES, pid)
+            .map_err(LabError::refused(action))
     }
 
     /// Returns the file into which a process writes its ID to enter the group, as
     /// [`CpuQuota::take`] does for it.
     pub fn entrance(&self) -> PathBuf {
-        self.folder.join(PROCESSES)
+        self.0.folder.join(PROCESSES)
     }
 
     /// Returns the time during which the quota throttled the group since its creation, summed over
@@ -96,22 +78,103 @@ impl CpuQuota {
     ///
     /// [`LabError::Kernel`] if the time cannot be read.
     pub fn throttled(&self) -> Result<Duration, LabError> {
-        let text = fs::read_to_string(self.folder.join("cpu.stat"));
+        let text = fs::read_to_string(self.0.folder.join("cpu.stat"));
         text.and_then(|text| throttled_in(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()))
             .map_err(LabError::refused("read the times of a control group"))
     }
 }
 
-impl Drop for CpuQuota {
+/// Control group whose processes share a memory limit, which includes the page cache.
+///
+/// It is removed as a [`CpuQuota`] is.
+#[derive(Debug)]
+pub struct MemoryLimit(Group);
+
+impl MemoryLimit {
+    /// Creates a control group with a limit in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoGroups`] without a memory controller; [`LabError::Kernel`] if the kernel
+    /// rejects a request, also without the privilege to create groups.
+    pub fn new(bytes: u64) -> Result<Self, LabError> {
+        let group = Group::new("memory", &["memory"])?;
+        let file = match group.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        let written = group.write(file, bytes);
+        written.map_err(LabError::refused("limit the memory of a control group"))?;
+        Ok(Self(group))
+    }
+
+    /// Returns the file into which a process writes its ID to enter the group.
+    pub fn entrance(&self) -> PathBuf {
+        self.0.folder.join(PROCESSES)
+    }
+
+    /// Returns the peak memory of the group in bytes, page cache included; `None` if the kernel
+    /// does not report it.
+    pub fn peak(&self) -> Option<u64> {
+        let text = ["memory.max_usage_in_bytes", "memory.peak"]
+            .iter()
+            .find_map(|name| fs::read_to_string(self.0.folder.join(name)).ok())?;
+        text.trim().parse().ok()
+    }
+}
+
+/// Control group of one controller.
+#[derive(Debug)]
+struct Group {
+    version: Version,
+    /// Mount point of the controller: the parent of the lab's groups.
+    base: PathBuf,
+    folder: PathBuf,
+    /// Process that removes the group's directory after its standard input is closed.
+    sweeper: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Version {
+    V1,
+    V2,
+}
+
+impl Group {
+    /// Creates a group of `controller`, whose mount point in version 1 has one of the names `old`.
+    fn new(controller: &'static str, old: &[&str]) -> Result<Self, LabError> {
+        let (version, base) = find(controller, old).ok_or(LabError::NoGroups(controller))?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = base.join(format!("nicstripe-lab-{}-{number}", process::id()));
+        let refused = || LabError::refused(format!("make control group {}", folder.display()));
+        let mut sweeper = sweeper(&folder).map_err(refused())?;
+        let lifeline = sweeper.stdin.take();
+        let group = Self {
+            version,
+            base,
+            folder: folder.clone(),
+            sweeper,
+            lifeline,
+        };
+        fs::create_dir(&folder).map_err(refused())?;
+        Ok(group)
+    }
+
+    fn write(&self, file: &str, value: impl Display) -> io::Result<()> {
+        fs::write(self.folder.join(file), value.to_string())
+    }
+}
+
+impl Drop for Group {
     fn drop(&mut self) {
         for _ in 0..REMOVALS {
             for pid in fs::read_to_string(self.folder.join(PROCESSES))
                 .unwrap_or_default()
                 .lines()
-                .flat_map(str::parse)
             {
                 // Fails if the process has ended in the meantime.
-                let _ = move_to(pid, self.controller.base());
+                let _ = fs::write(self.base.join(PROCESSES), pid);
             }
             match fs::remove_dir(&self.folder) {
                 // A process that is about to end is still in the group.
@@ -126,33 +189,17 @@ impl Drop for CpuQuota {
     }
 }
 
-/// Version and mount point of the cpu controller. The mount point is the parent of the lab's
-/// groups.
-#[derive(Debug)]
-enum Controller {
-    V1(PathBuf),
-    V2(PathBuf),
-}
-
-impl Controller {
-    fn find() -> Option<Self> {
-        let v1 = ["cpu", "cpu,cpuacct"].map(|name| Path::new(CGROUPS).join(name));
-        if let Some(base) = v1.into_iter().find(|base| base.join(PROCESSES).exists()) {
-            return Some(Self::V1(base));
-        }
-        let controllers =
-            fs::read_to_string(Path::new(CGROUPS).join("cgroup.subtree_control")).ok()?;
-        controllers
-            .split_whitespace()
-            .any(|name| name == "cpu")
-            .then(|| Self::V2(PathBuf::from(CGROUPS)))
+/// Returns version and mount point of a controller.
+fn find(controller: &str, old: &[&str]) -> Option<(Version, PathBuf)> {
+    let groups = Path::new(CGROUPS);
+    let mut old = old.iter().map(|name| groups.join(name));
+    if let Some(base) = old.find(|base| base.join(PROCESSES).exists()) {
+        return Some((Version::V1, base));
     }
-
-    fn base(&self) -> &Path {
-        match self {
-            Self::V1(base) | Self::V2(base) => base,
-        }
-    }
+    let controllers = fs::read_to_string(groups.join("cgroup.subtree_control")).ok()?;
+    (controllers.split_whitespace())
+        .any(|name| name == controller)
+        .then(|| (Version::V2, groups.to_owned()))
 }
 
 /// Starts a process that waits for the end of its standard input, and then removes the control
@@ -168,10 +215,6 @@ fn sweeper(folder: &Path) -> io::Result<Child> {
         .stderr(Stdio::null());
     // Not in this process group, because it must outlive this process.
     command.process_group(0).spawn()
-}
-
-fn move_to(pid: u32, folder: &Path) -> io::Result<()> {
-    fs::write(folder.join(PROCESSES), pid.to_string())
 }
 
 /// Parses the throttled time in `cpu.stat`: `throttled_time` of version 1 is in nanoseconds,

@@ -28,29 +28,17 @@ pub struct ChangedMtu {
 #[non_exhaustive]
 pub enum MtuError {
     /// The process lacks `CAP_NET_ADMIN`, or the helper's caller does.
-    #[error("cannot change the MTU of interface {interface}: root or CAP_NET_ADMIN required")]
-    NotPermitted {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: root or CAP_NET_ADMIN required")]
+    NotPermitted(InterfaceIndex),
     /// No interface has the requested index.
-    #[error("cannot change the MTU of interface {interface}: no such interface")]
-    NoInterface {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: no such interface")]
+    NoInterface(InterfaceIndex),
     /// The interface has no cable: loopback, bridge, tunnel, Wi-Fi and similar.
-    #[error("cannot change the MTU of interface {interface}: not a physical interface")]
-    NotACable {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: not a physical interface")]
+    NotACable(InterfaceIndex),
     /// The change would affect other interfaces: this one is a port, or others are on top of it.
-    #[error("cannot change the MTU of interface {interface}: other interfaces use it")]
-    Shared {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: other interfaces use it")]
+    Shared(InterfaceIndex),
     /// The MTU is outside [`MIN_MTU`] to [`MAX_MTU`], or outside the driver's range.
     #[error(
         "invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and at most the card's maximum"
@@ -62,25 +50,14 @@ pub enum MtuError {
         mtu: u32,
     },
     /// Another live process has changed the MTU of this interface.
-    #[error("cannot change the MTU of interface {interface}: another session has changed it")]
-    HeldElsewhere {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: another session has changed it")]
+    HeldElsewhere(InterfaceIndex),
     /// The maximum number of interfaces with a changed MTU is reached.
-    #[error(
-        "cannot change the MTU of interface {interface}: limit of {MAX_RECORDS} in total reached"
-    )]
-    TooMany {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: limit of {MAX_RECORDS} in total reached")]
+    TooMany(InterfaceIndex),
     /// The helper is shutting down and makes no more changes.
-    #[error("cannot change the MTU of interface {interface}: the helper is ending")]
-    Ending {
-        /// Index of the interface whose MTU was to be changed.
-        interface: InterfaceIndex,
-    },
+    #[error("cannot change the MTU of interface {0}: the helper is ending")]
+    Ending(InterfaceIndex),
     /// The kernel rejected the MTU for another reason.
     #[error("cannot give interface {interface} an MTU of {mtu}")]
     Kernel {
@@ -112,10 +89,7 @@ pub enum MtuError {
     },
     /// The helper does not run, has ended, or has an incompatible version.
     #[error("the MTU helper does not answer")]
-    Helper {
-        /// Error of the connection to the helper.
-        source: io::Error,
-    },
+    Helper(#[source] io::Error),
 }
 
 impl From<LedgerError> for MtuError {

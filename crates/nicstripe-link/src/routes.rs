@@ -44,13 +44,10 @@ impl HostRoute {
 pub enum RouteError {
     /// The process lacks `CAP_NET_ADMIN`, which the administrator can grant.
     #[error(
-        "cannot change the route to {destination}: CAP_NET_ADMIN is missing; an administrator can grant it \
+        "cannot change the route to {0}: CAP_NET_ADMIN is missing; an administrator can grant it \
          (`setcap cap_net_admin+ep` on nicstripe-routes, or `AmbientCapabilities=CAP_NET_ADMIN` in a systemd unit)"
     )]
-    NotPermitted {
-        /// Destination address of the route.
-        destination: IpAddr,
-    },
+    NotPermitted(IpAddr),
     /// Another program has a route with the same destination and metric; the user must decide which
     /// one to keep.
     #[error(
@@ -78,12 +75,9 @@ pub enum RouteError {
     },
     /// The maximum number of routes is reached, of this process or of the machine.
     #[error(
-        "cannot add a route to {destination}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached"
+        "cannot add a route to {0}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached"
     )]
-    TooMany {
-        /// Destination address of the route.
-        destination: IpAddr,
-    },
+    TooMany(IpAddr),
     /// The interface of the requested route is down, or does not exist.
     #[error("cannot add a route to {destination}: interface {interface} is down or gone")]
     NoInterface {
@@ -107,10 +101,7 @@ pub enum RouteError {
     Refused(#[from] Refusal),
     /// The route helper does not run, has ended, or gave an invalid answer.
     #[error("the route helper does not answer")]
-    Helper {
-        /// Error of the connection to the helper.
-        source: io::Error,
-    },
+    Helper(#[source] io::Error),
     /// The interfaces or the kernel's routing tables cannot be read.
     #[error("cannot list routes")]
     List(#[source] io::Error),

@@ -284,6 +284,11 @@ impl<'a> Message<'a> {
         Some((fixed, Attributes::new(rest)))
     }
 
+    /// Splits the body like [`split`](Self::split); `None` also if the message is of another type.
+    pub fn split_if(&self, kind: u16, len: usize) -> Option<(&'a [u8], Attributes<'a>)> {
+        self.split(len).filter(|_| self.kind == kind)
+    }
+
     /// Returns the result in an error, acknowledgement or end-of-dump message. The message contains
     /// a negative errno, or zero for success.
     fn outcome(&self) -> io::Result<()> {

@@ -1,8 +1,11 @@
 //! Values derived from a bench report, shared by the table, the HTML page and the metrics.
 
-use nicstripe::bench::{
-    BaselineVerdict, BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter, LinkSummary,
-    Phase, Run, Spread, SweepKind,
+use nicstripe::{
+    BitRate,
+    bench::{
+        BaselineVerdict, BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter,
+        LinkSummary, Phase, Run, Spread, SweepKind, median,
+    },
 };
 
 use super::unit::{RateUnit, milliseconds};
@@ -69,9 +72,12 @@ impl<'a> Reading<'a> {
         if phase == Phase::Together {
             return self.summary_of(link)?.together;
         }
-        let rate = |run| self.flows(run, link).map(|flow| flow.goodput_bps).sum();
-        let rates: Vec<u64> = self.runs(phase).map(rate).collect();
-        spread(&rates, self.total(phase).is_none_or(|total| total.stable))
+        let rate = |run| BitRate(self.flows(run, link).map(|flow| flow.goodput_bps).sum());
+        let rates: Vec<BitRate> = self.runs(phase).map(rate).collect();
+        Some(Spread {
+            stable: self.total(phase).is_none_or(|total| total.stable),
+            ..Spread::of(&rates)?
+        })
     }
 
     /// Returns the sum of the median rates of all links loaded alone, in bits per second; `None`
@@ -137,7 +143,8 @@ impl<'a> Reading<'a> {
                 .runs(phase)
                 .filter_map(|run| cpu_a_gigabit(run, pick(run)?))
                 .collect();
-            let part = |index: usize| median(parts.iter().map(|parts| parts[index]).collect());
+            let part =
+                |index: usize| median(&parts.iter().map(|parts| parts[index]).collect::<Vec<_>>());
             Some([part(0)?, part(1)?, part(2)?])
         };
         [of(|run| run.cpu.client), of(|run| run.cpu.daemon)]
@@ -152,7 +159,7 @@ impl<'a> Reading<'a> {
             .runs(phase)
             .flat_map(|run| self.flows(run, link))
             .filter_map(|flow| flow.tcp?.rtt_avg_us);
-        median(reported.map(|us| us as f64).collect())
+        median(&reported.map(|us| us as f64).collect::<Vec<_>>())
     }
 
     /// Returns the name of a link by its two interfaces, `eth1 → enp2`, escaped for a terminal.
@@ -287,26 +294,6 @@ fn cpu_a_gigabit(run: &Run, cpu: CpuUse) -> Option<[f64; 3]> {
     let gigabits = run.flows.iter().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0 / 1e9;
     (gigabits > 0.0)
         .then(|| [cpu.user_us, cpu.system_us, cpu.softirq_us].map(|us| us as f64 / 1e6 / gigabits))
-}
-
-fn spread(rates: &[u64], stable: bool) -> Option<Spread> {
-    let median = median(rates.iter().map(|rate| *rate as f64).collect())?;
-    Some(Spread {
-        median_bps: median as u64,
-        min_bps: *rates.iter().min()?,
-        max_bps: *rates.iter().max()?,
-        n: u32::try_from(rates.len()).unwrap_or(u32::MAX),
-        stable,
-    })
-}
-
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    match n % 2 {
-        1 => values.get(n / 2).copied(),
-        _ => Some((values.get((n / 2).checked_sub(1)?)? + values.get(n / 2)?) / 2.0),
-    }
 }
 
 pub(crate) fn obstacle(comparison: &Comparison) -> &str {
@@ -453,12 +440,5 @@ mod tests {
                 .runs(Phase::Together)
                 .all(|run| run.total_bps.abs_diff(median) >= drawn.total_bps.abs_diff(median))
         );
-    }
-
-    #[test]
-    fn the_middle_of_an_even_number_lies_between_two() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(Vec::new()), None);
     }
 }

@@ -26,78 +26,61 @@ fn busy_core(worst_core: f64, process_cores: f64) -> Processor {
     }
 }
 
-fn limiter(evidence: Evidence) -> Limiter {
-    of_link(&evidence).limiter
+const fn fixed(bytes: u64) -> Option<Buffer> {
+    Some(Buffer {
+        bytes,
+        is_fixed: true,
+    })
+}
+
+const fn grown(bytes: u64) -> Option<Buffer> {
+    Some(Buffer {
+        bytes,
+        is_fixed: false,
+    })
+}
+
+/// Asserts the limiter of `$base` with these fields changed.
+macro_rules! limited {
+    ($limiter:ident, $base:expr $(, $field:ident: $value:expr)*) => {
+        let evidence = Evidence { $($field: $value,)* ..$base };
+        assert_eq!(of_link(&evidence).limiter, Limiter::$limiter, "{evidence:?}");
+    };
 }
 
 #[test]
 fn a_full_cable_is_a_full_cable_whatever_else_is_busy() {
-    assert_eq!(limiter(link(940)), Limiter::Cable);
-    assert_eq!(limiter(link(914)), Limiter::Cable);
-    assert_ne!(limiter(link(912)), Limiter::Cable);
+    limited!(Cable, link(940));
+    limited!(Cable, link(914));
+    limited!(Unknown, link(912));
     let full = Evidence {
         sender: busy_core(1.0, 1.0),
         rwnd_limited: Some(0.5),
         busy: Some(0.7),
         ..link(935)
     };
-    assert_eq!(limiter(full), Limiter::Cable);
+    limited!(Cable, full);
 }
 
 #[test]
 fn a_sender_that_sleeps_is_starved() {
     // Measured: 2 % busy.
-    assert_eq!(
-        limiter(Evidence {
-            busy: Some(0.02),
-            ..link(20)
-        }),
-        Limiter::Sender
-    );
-    assert_eq!(
-        limiter(Evidence {
-            busy: Some(0.79),
-            ..link(700)
-        }),
-        Limiter::Sender
-    );
-    assert_eq!(
-        limiter(Evidence {
-            busy: Some(0.8),
-            ..link(700)
-        }),
-        Limiter::Unknown
-    );
+    limited!(Sender, link(20), busy: Some(0.02));
+    limited!(Sender, link(700), busy: Some(0.79));
+    limited!(Unknown, link(700), busy: Some(0.8));
 }
 
 #[test]
 fn a_reader_that_is_slow_is_the_receiver() {
     // Measured: 54 % at 390 Mbit/s; the kernel had enlarged its buffer.
-    let grown = Buffer {
-        bytes: 6 << 20,
-        is_fixed: false,
-    };
     let slow = Evidence {
         rwnd_limited: Some(0.54),
         ..link(390)
     };
-    assert_eq!(limiter(slow), Limiter::Receiver);
-    assert_eq!(
-        limiter(Evidence {
-            receive_buffer: Some(grown),
-            ..slow
-        }),
-        Limiter::Receiver
-    );
-    let others = Evidence {
-        receiver: busy_core(1.0, 0.2),
-        ..slow
-    };
-    assert_eq!(
-        limiter(others),
-        Limiter::Receiver,
-        "other processes do not count"
-    );
+    limited!(Receiver, slow);
+    limited!(Receiver, slow, receive_buffer: grown(6 << 20));
+    // Other processes do not count.
+    limited!(Receiver, slow, receiver: busy_core(1.0, 0.2));
     let ours = of_link(&Evidence {
         receiver: busy_core(1.0, 0.95),
         ..slow
@@ -107,101 +90,29 @@ fn a_reader_that_is_slow_is_the_receiver() {
 
 #[test]
 fn small_buffers_are_named_whether_asked_for_or_limited() {
-    let held = Evidence {
-        rwnd_limited: Some(1.0),
-        ..link(600)
-    };
-    for buffer in [
-        Buffer {
-            bytes: 32 << 10,
-            is_fixed: true,
-        },
-        Buffer {
-            bytes: 128 << 10,
-            is_fixed: true,
-        },
-        Buffer {
-            bytes: 16 << 10,
-            is_fixed: false,
-        },
-    ] {
-        assert_eq!(
-            limiter(Evidence {
-                receive_buffer: Some(buffer),
-                ..held
-            }),
-            Limiter::ReceiveBuffer,
-            "{buffer:?}"
-        );
+    for buffer in [fixed(32 << 10), fixed(128 << 10), grown(16 << 10)] {
+        limited!(ReceiveBuffer, link(600), rwnd_limited: Some(1.0), receive_buffer: buffer);
     }
-    let held = Evidence {
-        sndbuf_limited: Some(0.3),
-        ..link(600)
-    };
-    assert_eq!(limiter(held), Limiter::SendBuffer);
+    limited!(SendBuffer, link(600), sndbuf_limited: Some(0.3));
 }
 
 #[test]
 fn a_send_buffer_that_is_limited_is_named_though_the_kernel_counts_no_time() {
-    let limited = Some(Buffer {
-        bytes: 16 * 1024,
-        is_fixed: false,
-    });
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: limited,
-            ..link(400)
-        }),
-        Limiter::SendBuffer
-    );
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: limited,
-            busy: Some(0.5),
-            ..link(400)
-        }),
-        Limiter::SendBuffer,
-        "it waits for room"
-    );
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: limited,
-            ..link(930)
-        }),
-        Limiter::Cable,
-        "and is enough here"
-    );
-    let far = Evidence {
-        send_buffer: limited,
-        round_trip: Some(Duration::from_millis(10)),
-        ..link(6)
-    };
-    assert_eq!(limiter(far), Limiter::Window);
+    let limited = grown(16 * 1024);
+    limited!(SendBuffer, link(400), send_buffer: limited);
+    // It waits for room.
+    limited!(SendBuffer, link(400), send_buffer: limited, busy: Some(0.5));
+    // And is enough here.
+    limited!(Cable, link(930), send_buffer: limited);
+    let far = Some(Duration::from_millis(10));
+    limited!(Window, link(6), send_buffer: limited, round_trip: far);
     let quota = Processor {
         throttled: Some(0.3),
         ..Processor::default()
     };
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: limited,
-            receiver: quota,
-            ..link(400)
-        }),
-        Limiter::Cpu
-    );
-    let first = Some(Buffer {
-        bytes: 46_080,
-        is_fixed: false,
-    });
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: first,
-            busy: Some(0.02),
-            ..link(20)
-        }),
-        Limiter::Sender,
-        "it never had to grow"
-    );
+    limited!(Cpu, link(400), send_buffer: limited, receiver: quota);
+    // It never had to grow.
+    limited!(Sender, link(20), send_buffer: grown(46_080), busy: Some(0.02));
 }
 
 #[test]
@@ -211,76 +122,23 @@ fn a_buffer_that_is_full_all_the_time_is_named() {
         loaded_round_trip: Some(Duration::from_millis(1)),
         ..link(100)
     };
-    let of = |bytes, is_fixed| Some(Buffer { bytes, is_fixed });
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: of(25_000, true),
-            ..loaded
-        }),
-        Limiter::SendBuffer
-    );
-    assert_eq!(
-        limiter(Evidence {
-            receive_buffer: of(25_000, false),
-            ..loaded
-        }),
-        Limiter::ReceiveBuffer
-    );
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: of(60_000, false),
-            receive_buffer: of(60_000, false),
-            ..loaded
-        }),
-        Limiter::Unknown
-    );
+    limited!(SendBuffer, loaded, send_buffer: fixed(25_000));
+    limited!(ReceiveBuffer, loaded, receive_buffer: grown(25_000));
+    limited!(Unknown, loaded, send_buffer: grown(60_000), receive_buffer: grown(60_000));
 }
 
 #[test]
 fn a_window_below_bandwidth_times_delay_is_named_where_there_is_delay() {
     // 1.18 MB are in flight at 10 ms; half of 512 KiB is window.
-    let buffer = Some(Buffer {
-        bytes: 512 << 10,
-        is_fixed: true,
-    });
+    let buffer = fixed(512 << 10);
     let far = Evidence {
         round_trip: Some(Duration::from_millis(10)),
         ..link(200)
     };
-    assert_eq!(
-        limiter(Evidence {
-            receive_buffer: buffer,
-            rwnd_limited: Some(0.9),
-            ..far
-        }),
-        Limiter::Window
-    );
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: buffer,
-            sndbuf_limited: Some(0.9),
-            ..far
-        }),
-        Limiter::Window
-    );
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: buffer,
-            ..far
-        }),
-        Limiter::Window
-    );
-    let enough = Some(Buffer {
-        bytes: 4 << 20,
-        is_fixed: true,
-    });
-    assert_eq!(
-        limiter(Evidence {
-            send_buffer: enough,
-            ..far
-        }),
-        Limiter::Unknown
-    );
+    limited!(Window, far, receive_buffer: buffer, rwnd_limited: Some(0.9));
+    limited!(Window, far, send_buffer: buffer, sndbuf_limited: Some(0.9));
+    limited!(Window, far, send_buffer: buffer);
+    limited!(Unknown, far, send_buffer: fixed(4 << 20));
 }
 
 #[test]
@@ -325,27 +183,9 @@ fn a_core_without_time_and_a_quota_are_the_processor() {
 #[test]
 fn one_packet_in_a_thousand_is_told_also_at_full_rate() {
     // Measured: cubic carries 931.4 of 941.5 Mbit/s then, and 791.1 at 1 % loss.
-    assert_eq!(
-        limiter(Evidence {
-            loss: Some(0.00095),
-            ..link(931)
-        }),
-        Limiter::Loss
-    );
-    assert_eq!(
-        limiter(Evidence {
-            loss: Some(0.01),
-            ..link(791)
-        }),
-        Limiter::Loss
-    );
-    assert_eq!(
-        limiter(Evidence {
-            loss: Some(0.0001),
-            ..link(925)
-        }),
-        Limiter::Cable
-    );
+    limited!(Loss, link(931), loss: Some(0.00095));
+    limited!(Loss, link(791), loss: Some(0.01));
+    limited!(Cable, link(925), loss: Some(0.0001));
 }
 
 #[test]
@@ -354,51 +194,22 @@ fn what_a_link_loses_only_beside_others_is_what_they_share() {
         alone: Some(BitRate::from_mbit(940)),
         ..link(657)
     };
-    assert_eq!(limiter(together), Limiter::Shared);
-    assert_eq!(
-        limiter(Evidence {
-            loss: Some(0.004),
-            loss_alone: Some(0.0),
-            ..together
-        }),
-        Limiter::Shared
-    );
-    assert_eq!(
-        limiter(Evidence {
-            loss: Some(0.004),
-            loss_alone: Some(0.004),
-            ..together
-        }),
-        Limiter::Loss
-    );
+    limited!(Shared, together);
+    limited!(Shared, together, loss: Some(0.004), loss_alone: Some(0.0));
+    limited!(Loss, together, loss: Some(0.004), loss_alone: Some(0.004));
 }
 
 #[test]
 fn a_link_of_unknown_rate_is_measured_by_what_it_does_alone() {
-    let unknown = Evidence {
-        theory: None,
-        ..link(930)
-    };
-    assert_eq!(limiter(unknown), Limiter::Unknown);
-    assert_eq!(
-        limiter(Evidence {
-            alone: Some(BitRate::from_mbit(940)),
-            ..unknown
-        }),
-        Limiter::Cable
-    );
-    assert_eq!(
-        limiter(Evidence {
-            alone: Some(BitRate::from_mbit(1900)),
-            ..unknown
-        }),
-        Limiter::Shared
-    );
+    limited!(Unknown, link(930), theory: None);
+    let alone = |mbit| Some(BitRate::from_mbit(mbit));
+    limited!(Cable, link(930), theory: None, alone: alone(940));
+    limited!(Shared, link(930), theory: None, alone: alone(1900));
 }
 
 #[test]
 fn nothing_known_is_unknown() {
-    assert_eq!(limiter(Evidence::default()), Limiter::Unknown);
+    limited!(Unknown, Evidence::default());
 }
 
 const NAMES: Names<'_> = Names {

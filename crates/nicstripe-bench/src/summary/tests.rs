@@ -14,6 +14,13 @@ fn near(found: Option<f64>, expected: f64) {
     );
 }
 
+/// Asserts a fact of the sentence of a summary, for example `said!(found.contains("eth0"))`.
+macro_rules! said {
+    ($found:ident.$how:ident($text:expr)) => {
+        assert!($found.sentence.$how($text), "{}", $found.sentence)
+    };
+}
+
 fn two() -> Vec<BenchLink> {
     vec![link(1), link(2)]
 }
@@ -71,32 +78,22 @@ fn copies_that_ran_meanwhile_are_told() {
             .take(count)
             .for_each(|run| run.other_transfers = Some(3));
     };
-    let sentence = |measured: &[Run]| concluded(vec![link(1)], measured.to_vec()).summary.sentence;
-    assert!(
-        !sentence(&measured).contains("cop"),
-        "{}",
-        sentence(&measured)
-    );
+    let summary = |measured: &[Run]| concluded(vec![link(1)], measured.to_vec()).summary;
+    let found = summary(&measured);
+    assert!(!found.sentence.contains("cop"), "{}", found.sentence);
     of_together(&mut measured, 2);
-    assert!(
-        sentence(&measured)
-            .ends_with("; concurrent copies on hostB used part of the capacity in 2 of 6 loads"),
-        "{}",
-        sentence(&measured)
+    let found = summary(&measured);
+    said!(
+        found.ends_with("; concurrent copies on hostB used part of the capacity in 2 of 6 loads")
     );
     let mut once = vec![run(Phase::Together, 1, vec![flow(1, 800.0)])];
     of_together(&mut once, 1);
-    assert!(
-        sentence(&once)
-            .ends_with("; measured once; a concurrent copy on hostB used part of the capacity"),
-        "{}",
-        sentence(&once)
-    );
+    let found = summary(&once);
+    said!(found.ends_with("; measured once; a concurrent copy on hostB used part of the capacity"));
     once[0].other_transfers = None;
-    assert!(
-        sentence(&once).ends_with("; measured once"),
-        "an older daemon does not report it"
-    );
+    // An older daemon does not report it.
+    let found = summary(&once);
+    said!(found.ends_with("; measured once"));
 }
 
 #[test]
@@ -144,19 +141,12 @@ fn pairs_tell_two_buses_apart() {
         (2, 4, 940.0),
         (3, 4, 500.0),
     ] {
-        measured.push(run(
-            Phase::Pair,
-            1,
-            vec![flow(one, mbit), flow(other, mbit)],
-        ));
+        let flows = vec![flow(one, mbit), flow(other, mbit)];
+        measured.push(run(Phase::Pair, 1, flows));
     }
     let found = concluded(four, measured).summary;
-    assert!(
-        found
-            .sentence
-            .contains("a resource shared by eth0 and eth1 and a resource shared by eth2 and eth3"),
-        "{}",
-        found.sentence
+    said!(
+        found.contains("a resource shared by eth0 and eth1 and a resource shared by eth2 and eth3")
     );
 }
 
@@ -174,13 +164,7 @@ fn a_slow_line_in_the_set_is_full_and_named() {
     .summary;
     near(found.fairness, 1.0);
     assert_eq!(found.limiter, Some(Limiter::Cable));
-    assert!(
-        found
-            .sentence
-            .ends_with("at their full rate; eth1 carries 94.1 Mbit/s at most"),
-        "{}",
-        found.sentence
-    );
+    said!(found.ends_with("at their full rate; eth1 carries 94.1 Mbit/s at most"));
 }
 
 #[test]
@@ -205,13 +189,7 @@ fn one_packet_in_a_thousand_lost_is_named_with_its_link() {
             vec![Some(Limiter::Cable), Some(Limiter::Loss)]
         )
     );
-    assert!(
-        found
-            .sentence
-            .contains("lost packets on eth1 (0.10 % of the bytes were retransmitted)"),
-        "{}",
-        found.sentence
-    );
+    said!(found.contains("lost packets on eth1 (0.10 % of the bytes were retransmitted)"));
     near(found.tcp_efficiency_pct, 99.95);
     assert_eq!(
         found.links[1].retransmitted_bytes,
@@ -228,21 +206,11 @@ fn a_slow_receiver_and_a_starved_sender_are_named_with_their_machines() {
     };
     let found = beside(&[slow(1), slow(2)]).summary;
     assert_eq!(found.limiter, Some(Limiter::Receiver));
-    assert!(
-        found
-            .sentence
-            .ends_with("the program on hostB: reads slower than eth0 and eth1 can deliver"),
-        "{}",
-        found.sentence
-    );
+    said!(found.ends_with("the program on hostB: reads slower than eth0 and eth1 can deliver"));
     let starved = |id| flow_with(id, 20.0, |tcp| tcp.busy_us = Some(WINDOW_US / 50));
     let found = beside(&[starved(1), starved(2)]).summary;
     assert_eq!(found.limiter, Some(Limiter::Sender));
-    assert!(
-        found.sentence.contains("the program on hostA"),
-        "{}",
-        found.sentence
-    );
+    said!(found.contains("the program on hostA"));
 }
 
 #[test]
@@ -259,10 +227,7 @@ fn a_small_buffer_is_named_whether_the_kernel_limits_it_or_the_plan() {
     conclude(&mut report);
     assert_eq!(report.summary.limiter, Some(Limiter::ReceiveBuffer));
     // At 10 ms the round trip is the bottleneck.
-    report.links[0]
-        .rtt_idle
-        .iter_mut()
-        .for_each(|trips| trips.min_us = 10_000.0);
+    report.links[0].rtt_idle.as_mut().unwrap().min_us = 10_000.0;
     conclude(&mut report);
     assert_eq!(report.summary.limiter, Some(Limiter::Window));
 }
@@ -271,38 +236,19 @@ fn a_small_buffer_is_named_whether_the_kernel_limits_it_or_the_plan() {
 fn a_processor_without_time_and_a_quota_are_named_with_their_machine() {
     let mut measured = runs(&[], &[flow(1, 600.0)]);
     for run in &mut measured {
-        run.cpu
-            .daemon
-            .iter_mut()
-            .for_each(|cpu| cpu.worst_core_pct = Some(99.0));
+        run.cpu.daemon.as_mut().unwrap().worst_core_pct = Some(99.0);
     }
     let found = concluded(vec![link(1)], measured.clone()).summary;
-    assert!(
-        found
-            .sentence
-            .ends_with("limited by the processor of hostB: one core is saturated"),
-        "{}",
-        found.sentence
-    );
+    said!(found.ends_with("limited by the processor of hostB: one core is saturated"));
     for run in &mut measured {
-        run.cpu
-            .daemon
-            .iter_mut()
-            .for_each(|cpu| cpu.throttled_us = Some(WINDOW_US / 2));
-        run.flows
-            .iter_mut()
-            .filter_map(|flow| flow.tcp.as_mut())
-            .for_each(|tcp| tcp.rwnd_limited_us = Some(WINDOW_US));
+        run.cpu.daemon.as_mut().unwrap().throttled_us = Some(WINDOW_US / 2);
+        for tcp in run.flows.iter_mut().filter_map(|flow| flow.tcp.as_mut()) {
+            tcp.rwnd_limited_us = Some(WINDOW_US);
+        }
     }
     let found = concluded(vec![link(1)], measured).summary;
     assert_eq!(found.limiter, Some(Limiter::Cpu));
-    assert!(
-        found
-            .sentence
-            .ends_with("limited by the CPU quota of a cgroup on hostB"),
-        "{}",
-        found.sentence
-    );
+    said!(found.ends_with("limited by the CPU quota of a cgroup on hostB"));
 }
 
 #[test]
@@ -336,14 +282,10 @@ fn an_unknown_line_is_measured_by_what_it_does_alone_and_that_is_said() {
             &[flow(1, 940.0), flow(2, 500.0)],
             &[flow(1, 940.0), flow(2, 498.0)],
         ),
-    );
-    assert!(
-        found
-            .summary
-            .sentence
-            .contains("the line rate of eth1 is not known, its single-link rate is used instead"),
-        "{}",
-        found.summary.sentence
+    )
+    .summary;
+    said!(
+        found.contains("the line rate of eth1 is not known, its single-link rate is used instead")
     );
 }
 
@@ -352,12 +294,12 @@ fn the_only_link_is_alone_when_all_are_together() {
     let found = concluded(vec![link(1)], runs(&[], &[flow(1, 940.0)])).summary;
     assert_eq!(found.links[0].alone, found.links[0].together);
     near(found.scaling, 1.0);
-    assert!(found.sentence.starts_with(
+    said!(found.starts_with(
         "1 link carries 940.0 Mbit/s from hostA to hostB, 99.8 % of theory, limited by the cable,"
     ));
     let found = concluded(vec![link_of_unknown_rate(1)], runs(&[], &[flow(1, 940.0)])).summary;
     let said = "1 link carries 940.0 Mbit/s from hostA to hostB; the line rate of eth0 is not known, limited by";
-    assert!(found.sentence.starts_with(said), "{}", found.sentence);
+    said!(found.starts_with(said));
 }
 
 #[test]
@@ -371,97 +313,55 @@ fn processor_time_is_told_for_a_gigabit_and_in_megahertz() {
 #[test]
 fn the_best_tenth_is_that_of_the_samples_in_the_window() {
     let mut measured = run(Phase::Together, 1, vec![flow(1, 800.0)]);
-    let sample = |index: u64, bytes| Interval {
-        way: Direction::ToDaemon,
-        t_us: index * 500_000,
-        dt_us: 500_000,
-        bytes: vec![bytes],
-        retransmitted_bytes: Vec::new(),
-        rtt_us: Vec::new(),
-    };
     // Two warm-up samples, faster than the wire because buffered data arrives; six in the window;
     // one after it.
     let bytes = [
         90_000_000, 80_000_000, 50_000_000, 50_000_000, 50_000_000, 45_000_000, 55_000_000,
         50_000_000, 10,
     ];
-    measured.intervals = bytes
-        .into_iter()
-        .zip(0..)
-        .map(|(bytes, index)| sample(index, bytes))
-        .collect();
-    assert_eq!(
-        summarise(&[link(1)], std::slice::from_ref(&measured)).top_decile_bps,
-        Some(880_000_000)
-    );
+    let sample = |(bytes, index): (u64, u64)| Interval {
+        t_us: index * 500_000,
+        dt_us: 500_000,
+        bytes: vec![bytes],
+        ..Interval::default()
+    };
+    measured.intervals = bytes.into_iter().zip(0..).map(sample).collect();
+    let best = |theory_bps, measured: &Run| {
+        let link = BenchLink {
+            theory_bps,
+            ..link(1)
+        };
+        summarise(&[link], std::slice::from_ref(measured)).top_decile_bps
+    };
+    assert_eq!(best(Some(THEORY), &measured), Some(880_000_000));
+    // If none fit, all are taken.
     measured.window_us += 1;
-    let found = summarise(
-        &[BenchLink {
-            theory_bps: None,
-            ..link(1)
-        }],
-        std::slice::from_ref(&measured),
-    );
-    assert_eq!(
-        found.top_decile_bps,
-        Some(1_440_000_000),
-        "if none fit, all are taken"
-    );
-    let found = summarise(
-        &[BenchLink {
-            theory_bps: Some(941_000_000),
-            ..link(1)
-        }],
-        &[measured],
-    );
-    assert_eq!(
-        found.top_decile_bps, found.theory_bps,
-        "no cable exceeds its capacity"
-    );
+    assert_eq!(best(None, &measured), Some(1_440_000_000));
+    // No cable exceeds its capacity.
+    assert_eq!(best(Some(941_000_000), &measured), Some(941_000_000));
 }
 
 #[test]
 fn repeats_that_do_not_agree_and_a_single_one_are_told() {
-    let wild: Vec<Run> = (0..12)
-        .map(|repeat| {
-            run(
-                Phase::Together,
-                repeat + 1,
-                vec![flow(1, 700.0 + 40.0 * f64::from(repeat % 6))],
-            )
-        })
-        .collect();
+    let wild = (0..12).map(|repeat| {
+        let mbit = 700.0 + 40.0 * f64::from(repeat % 6);
+        run(Phase::Together, repeat + 1, vec![flow(1, mbit)])
+    });
+    let wild: Vec<Run> = wild.collect();
     let found = summarise(&[link(1)], &wild);
-    assert!(
-        found
-            .sentence
-            .ends_with("; not stable: 12 repeats from 700.0 Mbit/s to 900.0 Mbit/s"),
-        "{}",
-        found.sentence
-    );
-    assert!(
-        summarise(&[link(1)], &wild[..1])
-            .sentence
-            .ends_with("; measured once")
-    );
+    said!(found.ends_with("; not stable: 12 repeats from 700.0 Mbit/s to 900.0 Mbit/s"));
+    let found = summarise(&[link(1)], &wild[..1]);
+    said!(found.ends_with("; measured once"));
 }
 
 #[test]
 fn other_phases_have_a_sentence_where_together_was_not_measured() {
-    let reverse = concluded(
-        vec![link(1)],
-        (1..=6)
-            .map(|repeat| run(Phase::Reverse, repeat, vec![flow(1, 940.0)]))
-            .collect(),
-    )
-    .summary;
-    assert!(
-        reverse
-            .sentence
-            .starts_with("1 link carries 940.0 Mbit/s from hostB to hostA, 99.8 % of theory"),
-        "{}",
-        reverse.sentence
-    );
+    let six = |phase, flows: &[Flow]| {
+        let runs = (1..=6).map(|repeat| run(phase, repeat, flows.to_vec()));
+        concluded(vec![link(1)], runs.collect()).summary
+    };
+    let reverse = six(Phase::Reverse, &[flow(1, 940.0)]);
+    said!(reverse.starts_with("1 link carries 940.0 Mbit/s from hostB to hostA, 99.8 % of theory"));
     assert_eq!(
         (
             reverse.together,
@@ -474,20 +374,10 @@ fn other_phases_have_a_sentence_where_together_was_not_measured() {
         way: Direction::ToClient,
         ..flow(1, 900.0)
     };
-    let both = concluded(
-        vec![link(1)],
-        (1..=6)
-            .map(|repeat| run(Phase::Both, repeat, vec![flow(1, 940.0), back.clone()]))
-            .collect(),
-    )
-    .summary;
-    assert!(
-        both.sentence.starts_with(
-            "1 link carries 1.84 Gbit/s both ways between hostA and hostB, 97.7 % of theory"
-        ),
-        "{}",
-        both.sentence
-    );
+    let both = six(Phase::Both, &[flow(1, 940.0), back]);
+    said!(both.starts_with(
+        "1 link carries 1.84 Gbit/s both ways between hostA and hostB, 97.7 % of theory"
+    ));
     let solo = concluded(
         two(),
         vec![
@@ -496,13 +386,9 @@ fn other_phases_have_a_sentence_where_together_was_not_measured() {
         ],
     )
     .summary;
-    assert!(
-        solo.sentence.starts_with(
-            "2 links carry 1.87 Gbit/s from hostA to hostB, one link at a time, 99.3 % of theory"
-        ),
-        "{}",
-        solo.sentence
-    );
+    said!(solo.starts_with(
+        "2 links carry 1.87 Gbit/s from hostA to hostB, one link at a time, 99.3 % of theory"
+    ));
 }
 
 #[test]
@@ -547,9 +433,5 @@ fn what_the_kernel_does_not_tell_proves_nothing() {
         ),
         (Some(Limiter::Shared), None, None)
     );
-    assert!(
-        found.sentence.contains("from the client to the daemon"),
-        "{}",
-        found.sentence
-    );
+    said!(found.contains("from the client to the daemon"));
 }

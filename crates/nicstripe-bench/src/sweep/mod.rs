@@ -262,15 +262,9 @@ impl Sweep {
     fn of(kind: SweepKind, points: Vec<SweepPoint>, stopped: Stopped) -> Self {
         Self {
             kind,
-            link: None,
             points,
-            plateau: None,
-            bdp_bytes: None,
-            latency_us: None,
-            half_size_bytes: None,
-            top_decile_bps: None,
-            advice: String::new(),
             stopped: stopped.to_string(),
+            ..Self::default()
         }
     }
 }

@@ -231,11 +231,7 @@ fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
             };
             finding = finding
                 .proof(format!("{key} of {name}"), value, "sysctl")
-                .run(
-                    side,
-                    Line::new(text, &[&name, &key, &target]),
-                    Some(Line::new(text, &[&name, &key, &value])),
-                );
+                .turn(side, text, &[&name, &key, &target], &[&name, &key, &value]);
         }
     }
     for name in names {

@@ -103,34 +103,35 @@ fn narrow_hops(case: &Case, side: Side) -> Vec<Option<Seen>> {
                 .push(place);
         }
     }
-    let mut seen: Vec<Option<Seen>> = Vec::new();
-    let mut told: Vec<String> = Vec::new();
-    // Report only the narrowest hop, not each one above it.
     let mut all: Vec<_> = hops.into_values().collect();
     all.sort_by_key(|(capacity, ..)| *capacity);
-    for (capacity, hop, places) in all {
-        let Some(capacity) = capacity else {
-            continue;
-        };
+    let known = all.into_iter().filter_map(|(capacity, hop, places)| {
+        let usable = (capacity? as f64 * PCI_PAYLOAD) as u64;
+        Some((usable, (hop, usable), places))
+    });
+    narrowest(known, |(hop, usable), places, needed| {
+        narrow(case, hop, places, usable, needed)
+    })
+}
+
+/// Judges what cards share on the way to the processor, from the narrowest up: the rate that it may
+/// carry, what `tell` needs to know of it, and its cards. Tells only the narrowest above a card.
+fn narrowest<'a, H>(
+    hops: impl Iterator<Item = (u64, H, Vec<Place<'a>>)>,
+    tell: impl Fn(H, &[Place<'a>], u64) -> Finding,
+) -> Vec<Option<Seen>> {
+    let mut told: Vec<String> = Vec::new();
+    let judge = |(usable, hop, places): (u64, H, Vec<Place<'a>>)| {
         let rates: Option<Vec<u64>> = places.iter().map(Place::speed_bps).collect();
-        let Some(rates) = rates else {
-            seen.push(None);
-            continue;
-        };
-        let needed: u64 = rates.iter().sum();
-        let usable = (capacity as f64 * PCI_PAYLOAD) as u64;
-        let names: Vec<String> = places
-            .iter()
-            .map(|place| place.interface.name.clone())
-            .collect();
-        if needed <= usable || names.iter().all(|name| told.contains(name)) {
-            seen.push(Some(Seen::Fine));
-            continue;
+        let needed = rates?.into_iter().fold(0, u64::saturating_add);
+        let mut names = places.iter().map(|place| &place.interface.name);
+        if needed <= usable || names.all(|name| told.contains(name)) {
+            return Some(Seen::Fine);
         }
-        told.extend(names.iter().cloned());
-        seen.push(narrow(case, hop, &places, usable, needed).seen());
-    }
-    seen
+        told.extend(places.iter().map(|place| place.interface.name.clone()));
+        tell(hop, &places, needed).seen()
+    };
+    hops.map(judge).collect()
 }
 
 fn narrow(case: &Case, hop: &BusHop, places: &[Place<'_>], usable: u64, needed: u64) -> Finding {
@@ -154,13 +155,7 @@ fn narrow(case: &Case, hop: &BusHop, places: &[Place<'_>], usable: u64, needed: 
     let mut finding = Finding::new(Severity::Bad, sentence)
         .costs(Some(needed.saturating_sub(usable)))
         .advise(advice);
-    for place in places {
-        finding = finding.about(place).proof(
-            format!("rate of {}", place.interface.name),
-            line(place.interface.speed_mbps.unwrap_or_default()),
-            "ethtool",
-        );
-    }
+    finding = places.iter().fold(finding, Finding::about_rate);
     let from = format!("/sys/bus/pci/devices/{}", hop.address);
     if let (Some(lanes), Some(mts)) = (hop.lanes, hop.lane_mts) {
         let max = hop
@@ -238,50 +233,36 @@ pub(super) const USB: Rule = Rule {
     needs: Needs::Machine,
     silences: &[4, 7, 22, 23],
     judge: |case| {
-        let mut hops: BTreeMap<(Side, &str), (u32, Vec<Place<'_>>)> = BTreeMap::new();
-        for place in case.live_cards() {
-            for hop in place.interface.bus.iter().filter(|hop| hop.kind == "usb") {
-                if let Some(mbps) = hop.usb_mbps {
-                    let entry = hops.entry((place.side, &hop.address));
-                    entry.or_insert((mbps, Vec::new())).1.push(place);
-                }
-            }
-        }
-        let mut all: Vec<_> = hops.into_iter().collect();
-        all.sort_by_key(|(_, (mbps, places))| (*mbps, std::cmp::Reverse(places.len())));
-        let mut told: Vec<(Side, String)> = Vec::new();
-        let mut judged: Vec<Option<Seen>> = Vec::new();
-        for ((side, address), (mbps, places)) in all {
-            let rates: Option<Vec<u32>> = places
-                .iter()
-                .map(|place| place.interface.speed_mbps)
-                .collect();
-            let Some(rates) = rates else {
-                judged.push(None);
-                continue;
-            };
-            let needed = rates
-                .iter()
-                .fold(0, |sum: u32, rate| sum.saturating_add(*rate));
-            let is_told = places
-                .iter()
-                .all(|place| told.contains(&(side, place.interface.name.clone())));
-            if f64::from(mbps) >= USB_NEED * f64::from(needed) || is_told {
-                judged.push(Some(Seen::Fine));
-                continue;
-            }
-            told.extend(
-                places
-                    .iter()
-                    .map(|place| (side, place.interface.name.clone())),
-            );
-            judged.push(slow_port(case, address, mbps, needed, &places).seen());
-        }
-        judged.into_iter().collect()
+        let sides = [Side::Here, Side::There];
+        sides
+            .into_iter()
+            .flat_map(|side| slow_ports(case, side))
+            .collect()
     },
 };
 
-fn slow_port(case: &Case, address: &str, mbps: u32, needed: u32, places: &[Place<'_>]) -> Finding {
+fn slow_ports(case: &Case, side: Side) -> Vec<Option<Seen>> {
+    let mut hops: BTreeMap<&str, (u32, Vec<Place<'_>>)> = BTreeMap::new();
+    for place in case.live_cards().filter(|place| place.side == side) {
+        for hop in place.interface.bus.iter().filter(|hop| hop.kind == "usb") {
+            if let Some(mbps) = hop.usb_mbps {
+                let entry = hops.entry(&hop.address);
+                entry.or_insert((mbps, Vec::new())).1.push(place);
+            }
+        }
+    }
+    let mut all: Vec<_> = hops.into_iter().collect();
+    all.sort_by_key(|(_, (mbps, places))| (*mbps, std::cmp::Reverse(places.len())));
+    let known = all.into_iter().map(|(address, (mbps, places))| {
+        let carries = u64::from(mbps) * 1_000_000 / USB_NEED.1 * USB_NEED.0;
+        (carries, (address, mbps), places)
+    });
+    narrowest(known, |(address, mbps), places, needed| {
+        slow_port(case, address, mbps, needed, places)
+    })
+}
+
+fn slow_port(case: &Case, address: &str, mbps: u32, needed: u64, places: &[Place<'_>]) -> Finding {
     let names: Vec<String> = places.iter().map(|place| place.label(case)).collect();
     let usable = u64::from(mbps) * 1_000_000 / 100 * if mbps <= 480 { 73 } else { 64 };
     let verb = if names.len() > 1 { "share" } else { "is at" };
@@ -290,24 +271,18 @@ fn slow_port(case: &Case, address: &str, mbps: u32, needed: u32, places: &[Place
         listed(&names),
         line(mbps),
         BitRate(usable),
-        line(needed)
+        line((needed / 1_000_000) as u32)
     );
-    let lost = (u64::from(needed) * 1_000_000).saturating_sub(usable);
+    let lost = needed.saturating_sub(usable);
     let finding = Finding::new(Severity::Bad, sentence)
         .costs(Some(lost))
         .proof(format!("rate of USB device {address}"), line(mbps), format!("/sys/bus/usb/devices/{address}/speed"))
         .advise("Use a USB 3 socket (blue or marked SS) with a USB 3 cable, directly at the machine; one adapter a port");
-    places.iter().fold(finding, |finding, place| {
-        finding.about(place).proof(
-            format!("rate of {}", place.interface.name),
-            line(place.interface.speed_mbps.unwrap_or_default()),
-            "ethtool",
-        )
-    })
+    places.iter().fold(finding, Finding::about_rate)
 }
 
-/// Ratio of a USB port's rate to the line rate that it can carry.
-const USB_NEED: f64 = 1.6;
+/// Ratio of the line rate that a USB port can carry to the port's rate.
+const USB_NEED: (u64, u64) = (10, 16);
 
 pub(super) const NUMA: Rule = Rule {
     id: 29,
@@ -343,10 +318,7 @@ pub(super) const NUMA: Rule = Rule {
                 .advise(format!(
                     "Start the program with `numactl --cpunodebind={node} --membind={node}`"
                 ));
-            let finding = places
-                .iter()
-                .fold(finding, |finding, place| finding.about(place));
-            finding.seen()
+            places.iter().fold(finding, Finding::about).seen()
         })
     },
 };

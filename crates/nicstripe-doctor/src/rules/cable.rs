@@ -17,20 +17,11 @@ pub(super) const ERRORS: Rule = Rule {
     judge: |case| {
         each(case.live_cards(), |place| {
             let frames = place.interface.statistic("rx_packets")?;
-            let counters = [
+            let (grown, total) = place.worst(&[
                 "rx_crc_errors",
                 "mac.FrameCheckSequenceErrors",
                 "tx_carrier_errors",
-            ];
-            let known: Vec<(&str, u64)> = counters
-                .iter()
-                .filter_map(|name| Some((*name, place.interface.statistic(name)?)))
-                .collect();
-            let grown = known
-                .iter()
-                .filter_map(|(name, _)| Some((*name, place.growth(name)?)))
-                .max_by_key(|(_, count)| *count);
-            let total = *known.iter().max_by_key(|(_, count)| *count)?;
+            ])?;
             let name = place.label(case);
             let finding = match (grown, total) {
                 (Some((counter, count)), _)
@@ -212,16 +203,8 @@ pub(super) const EEE: Rule = Rule {
             for place in active {
                 finding = finding
                     .about(place)
-                    .proof(
-                        format!("EEE of {}", place.interface.name),
-                        "active",
-                        "ethtool --show-eee",
-                    )
-                    .run(
-                        place.side,
-                        place.line("ethtool --set-eee {} eee off", &[]),
-                        Some(place.line("ethtool --set-eee {} eee on", &[])),
-                    );
+                    .proof(place.fact("EEE"), "active", "ethtool --show-eee")
+                    .turn_at(place, "ethtool --set-eee {} eee {}", "off", "on");
             }
             finding.seen()
         })
@@ -258,11 +241,8 @@ pub(super) const PAUSE: Rule = Rule {
                 .proof("pause frames received", format!("+{grown}"), "ethtool -I -a")
                 .proof("scaling", format!("{:.2}", scaling.unwrap_or_default()), "bench")
                 .advise("Look for a port of lower rate on the same switch; for a test, ignore pause frames")
-                .run(
-                    place.side,
-                    place.line("ethtool -A {} rx off", &[]),
-                    Some(place.line("ethtool -A {} rx on", &[])),
-                ).seen()
+                .turn_at(&place, "ethtool -A {} rx {}", "off", "on")
+                .seen()
         })
     },
 };

@@ -58,13 +58,8 @@ fn slow_link(case: &Case, place: &Place<'_>) -> Option<Seen> {
         _ => return Some(Seen::Fine),
     };
     let mut finding = finding
-        .about(place)
         .costs(Some(u64::from(common.saturating_sub(speed)) * 1_000_000))
-        .proof(
-            format!("rate of {}", place.interface.name),
-            line(speed),
-            "ethtool",
-        )
+        .about_rate(place)
         .proof("best mode of the card", line(own), "ethtool (supported)");
     if let Some(other) = other {
         finding = finding.proof(
@@ -130,7 +125,7 @@ fn half_duplex(case: &Case, place: &Place<'_>) -> Option<Seen> {
         .map_or_else(String::new, |speed| format!(" at {}", line(speed)));
     let sentence = format!("{} runs at half duplex{speed}{why}", place.label(case));
     let mut finding = Finding::new(Severity::Bad, sentence).about(place).proof(
-        format!("duplex mode of {}", interface.name),
+        place.fact("duplex mode"),
         "half",
         "ethtool",
     );
@@ -235,11 +230,7 @@ pub(super) const MTU_DIFFERS: Rule = Rule {
                 .proof(format!("MTU of {}", here.label(case)), ours, "ip link")
                 .proof(format!("MTU of {}", there.label(case)), theirs, "ip link")
                 .advise("Set one MTU at both ends, and on the switch between them")
-                .run(
-                    low.side,
-                    low.line("ip link set dev {} mtu {}", &[&ours.max(theirs)]),
-                    Some(low.line("ip link set dev {} mtu {}", &[&small])),
-                )
+                .turn_at(low, SET_MTU, ours.max(theirs), small)
                 .seen()
         })
     },
@@ -274,19 +265,16 @@ pub(super) const BLACK_HOLE: Rule = Rule {
                     _ => "Let the tunnel or router on the way report it (ICMP: packet too big), or lower the MTU at both ends",
                 });
             for place in [&here, &there] {
-                finding = finding.run(
-                    place.side,
-                    place.line("ip link set dev {} mtu {}", &[&path]),
-                    place
-                        .interface
-                        .mtu
-                        .map(|mtu| place.line("ip link set dev {} mtu {}", &[&mtu])),
-                );
+                let mtu = place.interface.mtu.unwrap_or(both);
+                finding = finding.turn_at(place, SET_MTU, path, mtu);
             }
             finding.seen()
         })
     },
 };
+
+/// Command that sets the MTU of an interface.
+const SET_MTU: &str = "ip link set dev {} mtu {}";
 
 fn ends(link: &LinkFacts) -> String {
     let there = link.there.as_deref().unwrap_or("?");
@@ -345,11 +333,7 @@ pub(super) const BOND: Rule = Rule {
                 };
                 let mut finding = Finding::new(severity, sentence)
                     .about(&place)
-                    .proof(
-                        format!("mode of {}", place.interface.name),
-                        mode,
-                        "/proc/net/bonding",
-                    )
+                    .proof(place.fact("mode"), mode, "/proc/net/bonding")
                     .advise(advice);
                 if let Some(hash) = hash {
                     finding = finding.proof("hash", hash, "/proc/net/bonding");
@@ -397,7 +381,7 @@ pub(super) const NO_CABLE: Rule = Rule {
                 );
                 Finding::new(Severity::Info, sentence)
                     .about(&place)
-                    .proof(format!("kind of {}", place.interface.name), kind, "netlink")
+                    .proof(place.fact("kind"), kind, "netlink")
                     .seen()
             },
         )
@@ -480,13 +464,9 @@ pub(super) const MTU_NAME: Rule = Rule {
             Finding::new(Severity::Note, sentence)
                 .likely()
                 .about(&place)
-                .proof(format!("MTU of {}", place.interface.name), mtu, "ip link")
+                .proof(place.fact("MTU"), mtu, "ip link")
                 .advise("Set 9000 at both ends, unless the other end has the same value")
-                .run(
-                    place.side,
-                    place.line("ip link set dev {} mtu 9000", &[]),
-                    Some(place.line("ip link set dev {} mtu {}", &[&mtu])),
-                )
+                .turn_at(&place, SET_MTU, 9000, mtu)
                 .seen()
         })
     },
@@ -511,11 +491,7 @@ pub(super) const UNPLUGGED: Rule = Rule {
                 );
                 Finding::new(Severity::Info, sentence)
                     .about(&place)
-                    .proof(
-                        format!("carrier of {}", place.interface.name),
-                        "none",
-                        "ip link",
-                    )
+                    .proof(place.fact("carrier"), "none", "ip link")
                     .seen()
             },
         )

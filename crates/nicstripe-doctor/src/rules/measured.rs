@@ -17,7 +17,7 @@ pub(super) fn spoken(link: &BenchLink) -> String {
 }
 
 /// Formats a line rate in the unit of its name: `100 Mb/s`.
-pub(super) fn line(mbps: u32) -> String {
+pub(crate) fn line(mbps: u32) -> String {
     format!("{mbps} Mb/s")
 }
 

@@ -136,7 +136,7 @@ pub(super) const OFFLOADS: Rule = Rule {
             Finding::new(severity, sentence)
                 .about(&place)
                 .proof(
-                    format!("offloads of {}", place.interface.name),
+                    place.fact("offloads"),
                     format!("{} off", off.join(", ")),
                     "ethtool -k",
                 )
@@ -319,10 +319,11 @@ pub(super) const SLOW_MODE: Rule = Rule {
                     "/sys/devices/system/cpu/cpu0/cpufreq",
                 )
                 .advise("Use another governor")
-                .run(
+                .turn(
                     side,
-                    Line::own("cpupower frequency-set -g performance"),
-                    Some(Line::own("cpupower frequency-set -g powersave")),
+                    "cpupower frequency-set -g {}",
+                    &[&"performance"],
+                    &[&"powersave"],
                 )
             } else if let Some((limit, max)) = limit {
                 Finding::new(
@@ -335,11 +336,7 @@ pub(super) const SLOW_MODE: Rule = Rule {
                     "/sys/devices/system/cpu/cpu0/cpufreq",
                 )
                 .advise("Raise the limit")
-                .run(
-                    side,
-                    Line::new("cpupower frequency-set -u {}MHz", &[&max]),
-                    Some(Line::new("cpupower frequency-set -u {}MHz", &[&limit])),
-                )
+                .turn(side, "cpupower frequency-set -u {}MHz", &[&max], &[&limit])
             } else if facts.on_battery == Some(true) {
                 Finding::new(
                     Severity::Note,

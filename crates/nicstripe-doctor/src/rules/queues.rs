@@ -16,18 +16,9 @@ pub(super) const RING: Rule = Rule {
     silences: &[16],
     judge: |case| {
         each(case.live_cards(), |place| {
-            let counters = ["rx_missed_errors", "rx_fifo_errors"];
-            let known: Vec<(&str, u64)> = counters
-                .iter()
-                .filter_map(|name| Some((*name, place.interface.statistic(name)?)))
-                .collect();
-            let (counter, total) = *known.iter().max_by_key(|(_, count)| *count)?;
+            let (grown, (counter, total)) = place.worst(&["rx_missed_errors", "rx_fifo_errors"])?;
             let frames = place.interface.statistic("rx_packets")?;
             let name = place.label(case);
-            let grown = known
-                .iter()
-                .filter_map(|(name, _)| Some((*name, place.growth(name)?)))
-                .max_by_key(|(_, count)| *count);
             let finding = match grown {
             Some((counter, grown @ 1..)) => Finding::new(Severity::Bad, format!("{name} dropped {grown} frames during the bench: its receive ring was full"))
                 .proof(counter, format!("+{grown}"), "/sys/class/net"),
@@ -48,11 +39,7 @@ fn enlarge(finding: Finding, place: &Place<'_>) -> Finding {
         (Some(now), Some(max)) if now < max => finding
             .proof("receive ring", format!("{now} of {max}"), "ethtool -g")
             .advise("Enlarge the ring; look for a full core (rule 7)")
-            .run(
-                place.side,
-                place.line("ethtool -G {} rx {}", &[&max]),
-                Some(place.line("ethtool -G {} rx {}", &[&now])),
-            ),
+            .turn_at(place, "ethtool -G {} rx {}", max, now),
         _ => finding.advise("Look for a full core (rule 7): the ring cannot grow"),
     }
 }
@@ -114,7 +101,7 @@ pub(super) const SHAPER: Rule = Rule {
                     .about(&place)
                     .costs(whole.map(|whole| whole.saturating_sub(limit)))
                     .proof(
-                        format!("root qdisc of {}", place.interface.name),
+                        place.fact("root qdisc"),
                         format!("{} {}", qdisc.kind, BitRate(limit)),
                         "tc qdisc",
                     );

@@ -4,7 +4,7 @@ mod rows;
 
 use std::{collections::BTreeSet, fs};
 
-use nicstripe_bench::{CpuUse, Ends, LinkSummary, Summary};
+use nicstripe_bench::{BenchLink, CpuUse, Ends, LinkSummary, Summary};
 use nicstripe_link::facts::{Facts, InterfaceFacts};
 
 use self::{
@@ -153,23 +153,15 @@ fn unknown(kind: Option<&str>, state: LinkState) -> Case {
         };
         run.flows.iter_mut().for_each(|flow| flow.tcp = None);
     }
+    let nothing = |link: &BenchLink| LinkSummary {
+        link: link.id,
+        ..LinkSummary::default()
+    };
     report.summary = Summary {
-        links: report.links.iter().map(|link| nothing(link.id)).collect(),
+        links: report.links.iter().map(nothing).collect(),
         ..Summary::default()
     };
     case
-}
-
-fn nothing(link: u32) -> LinkSummary {
-    LinkSummary {
-        link,
-        alone: None,
-        together: None,
-        efficiency: None,
-        retransmitted_bytes: None,
-        rtt_loaded_us: None,
-        limiter: None,
-    }
 }
 
 #[test]

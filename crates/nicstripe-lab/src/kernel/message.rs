@@ -126,9 +126,7 @@ pub(crate) struct LinkState {
 
 impl LinkState {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        let (header, attributes) = message
-            .split(IFINFO_LEN)
-            .filter(|_| message.kind == libc::RTM_NEWLINK)?;
+        let (header, attributes) = message.split_if(libc::RTM_NEWLINK, IFINFO_LEN)?;
         let flags = u32_at(header, 8)?.cast_signed();
         let has = |wanted| flags & wanted == wanted;
         Some(Self {
@@ -206,9 +204,7 @@ impl Ipv6Address {
     /// Parses an address. Returns `None` for other families: a kernel without IPv6 returns the
     /// addresses of all families it supports.
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        let (header, attributes) = message
-            .split(IFADDR_LEN)
-            .filter(|_| message.kind == libc::RTM_NEWADDR)?;
+        let (header, attributes) = message.split_if(libc::RTM_NEWADDR, IFADDR_LEN)?;
         let flags = u32::from(u8_at(header, 2)?);
         match ip(attributes.find(libc::IFA_ADDRESS)?)? {
             IpAddr::V6(address) => Some(Self {

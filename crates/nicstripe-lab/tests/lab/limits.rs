@@ -223,7 +223,7 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
         Ok(quota) => quota,
         // Only real root may use control groups.
         Err(_) if !in_first_user_namespace() => return Completion::Completed,
-        Err(error @ LabError::NoCpuGroups) => return Completion::ignored_with(error.to_string()),
+        Err(error @ LabError::NoGroups(_)) => return Completion::ignored_with(error.to_string()),
         Err(error) => panic!("{error:?}"),
     };
     let lab = two_links();

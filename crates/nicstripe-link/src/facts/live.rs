@@ -1,10 +1,6 @@
 //! Facts about this machine.
 
-use std::{
-    borrow::Cow,
-    fs::{self, File},
-    io::Read as _,
-};
+use std::{borrow::Cow, fs};
 
 use nicstripe_netlink::Netlink;
 use rustix::{system::uname, thread::sched_getaffinity};
@@ -14,7 +10,7 @@ use crate::{
         host::HostFacts,
         interface::{AddressFacts, BondFacts, InterfaceFacts, QdiscFacts},
         limits::MOST_INTERFACES,
-        system::{MOST_BYTES, MOST_NAMES, System},
+        system::{System, list_directory, read_file},
         text::plain,
     },
     host::cpu::CpuMeter,
@@ -34,20 +30,11 @@ pub struct Live;
 
 impl System for Live {
     fn read(&self, path: &str) -> Option<String> {
-        let mut bytes = Vec::new();
-        let file = File::open(&*of_this_thread(path)).ok()?;
-        file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        read_file(of_this_thread(path).as_ref().as_ref())
     }
 
     fn list(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(&*of_this_thread(path)) else {
-            return Vec::new();
-        };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<_> = names.take(MOST_NAMES).collect();
-        names.sort_unstable();
-        names
+        list_directory(of_this_thread(path).as_ref().as_ref())
     }
 
     fn follow(&self, path: &str) -> Option<String> {

@@ -9,7 +9,7 @@ use std::{
 
 use crate::facts::{
     interface::{BondFacts, InterfaceFacts},
-    system::{MOST_BYTES, MOST_NAMES, System},
+    system::{System, list_directory, read_file},
     text::{last, number, number32, plain},
 };
 
@@ -140,26 +140,12 @@ impl System for Recorded {
     fn read(&self, path: &str) -> Option<String> {
         let path = self.below_root(&self.resolve(path)?);
         // Opening a pipe would wait for its other end.
-        if !is_file(&path) {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        let file = File::open(path).ok()?;
-        file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        is_file(&path).then(|| read_file(&path))?
     }
 
     fn list(&self, path: &str) -> Vec<String> {
-        let entries = self
-            .resolve(path)
-            .and_then(|path| fs::read_dir(self.below_root(&path)).ok());
-        let Some(entries) = entries else {
-            return Vec::new();
-        };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<_> = names.take(MOST_NAMES).collect();
-        names.sort_unstable();
-        names
+        let path = self.resolve(path).map(|path| self.below_root(&path));
+        path.map_or_else(Vec::new, |path| list_directory(&path))
     }
 
     fn follow(&self, path: &str) -> Option<String> {

@@ -1,5 +1,11 @@
 //! Sources of facts: this machine, or a recorded one.
 
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::Path,
+};
+
 use crate::facts::{host::HostFacts, interface::InterfaceFacts};
 
 /// Source of the facts about one machine.
@@ -42,3 +48,20 @@ pub trait System {
 pub(crate) const MOST_BYTES: u64 = 256 << 10;
 /// Maximum number of names that [`System::list`] returns (picked by eye).
 pub(crate) const MOST_NAMES: usize = 4096;
+
+/// Reads the first [`MOST_BYTES`] bytes of a file as text.
+pub(crate) fn read_file(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Lists at most [`MOST_NAMES`] names in a directory, sorted; none if it cannot be read.
+pub(crate) fn list_directory(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.take(MOST_NAMES).collect();
+    names.sort_unstable();
+    names
+}

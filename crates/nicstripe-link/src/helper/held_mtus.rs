@@ -39,14 +39,14 @@ impl<'d> HeldMtus<'d> {
         seconds: u32,
     ) -> Result<u32, MtuError> {
         if self.is_ending {
-            return Err(MtuError::Ending { interface });
+            return Err(MtuError::Ending(interface));
         }
         if !may_change_mtus() {
-            return Err(MtuError::NotPermitted { interface });
+            return Err(MtuError::NotPermitted(interface));
         }
         let is_new = !self.held.iter().any(|(held, _)| *held == interface);
         if is_new && self.held.len() >= MAX_ROUTES {
-            return Err(MtuError::TooMany { interface });
+            return Err(MtuError::TooMany(interface));
         }
         let was = Mtus::open(self.state_dir)?.set(interface, mtu)?;
         self.held.retain(|(held, _)| *held != interface);

@@ -339,7 +339,7 @@ macro_rules! reported {
 
         impl HelperError for $error {
             fn of_helper(source: io::Error) -> Self {
-                Self::Helper { source }
+                Self::Helper(source)
             }
 
             fn is_of_helper(&self) -> bool {
@@ -350,43 +350,43 @@ macro_rules! reported {
 }
 
 reported! { RouteError:
-    1 (destination) { Self::NotPermitted { destination } }
+    1 (destination) { Self::NotPermitted(destination) }
     2 (destination, protocol; metric: Asked::metric) { Self::Occupied { destination, metric, protocol } }
     3 (destination, held; wanted: Asked::interface) {
         Self::HeldElsewhere { destination, wanted, held }
     }
-    4 (destination) { Self::TooMany { destination } }
+    4 (destination) { Self::TooMany(destination) }
     5 (destination, interface) { Self::NoInterface { destination, interface } }
     6 (destination, interface, source) { Self::Kernel { destination, interface, source } }
     7 (source) { Self::List(source) }
     8 (source; path: Asked::path) { Self::Ledger { path, source } }
     9 (; path: Asked::path, waited: Asked::waited) { Self::Locked { path, waited } }
-    10 (destination) { Self::Refused(Refusal::NotUnicast { destination }) }
+    10 (destination) { Self::Refused(Refusal::NotUnicast(destination)) }
     11 (destination, interface) { Self::Refused(Refusal::NoInterface { destination, interface }) }
     12 (destination, interface) { Self::Refused(Refusal::Own { destination, interface }) }
-    13 (destination) { Self::Refused(Refusal::Broadcast { destination }) }
-    14 (destination) { Self::Refused(Refusal::Gateway { destination }) }
-    15 (destination) { Self::Refused(Refusal::Resolver { destination }) }
+    13 (destination) { Self::Refused(Refusal::Broadcast(destination)) }
+    14 (destination) { Self::Refused(Refusal::Gateway(destination)) }
+    15 (destination) { Self::Refused(Refusal::Resolver(destination)) }
     16 (destination, interface) { Self::Refused(Refusal::NotOnLink { destination, interface }) }
     17 (destination, protocol) { Self::Refused(Refusal::Routed { destination, protocol }) }
     18 (destination, interface) { Self::Refused(Refusal::Source { destination, interface }) }
-    19 (source) { Self::Helper { source } }
+    19 (source) { Self::Helper(source) }
 }
 
 reported! { MtuError:
-    1 (interface) { Self::NotPermitted { interface } }
-    3 (interface) { Self::HeldElsewhere { interface } }
-    4 (interface) { Self::TooMany { interface } }
-    5 (interface) { Self::NoInterface { interface } }
+    1 (interface) { Self::NotPermitted(interface) }
+    3 (interface) { Self::HeldElsewhere(interface) }
+    4 (interface) { Self::TooMany(interface) }
+    5 (interface) { Self::NoInterface(interface) }
     6 (interface, source; mtu: Asked::mtu) { Self::Kernel { interface, mtu, source } }
     7 (source) { Self::List(source) }
     8 (source; path: Asked::path) { Self::Ledger { path, source } }
     9 (; path: Asked::path, waited: Asked::waited) { Self::Locked { path, waited } }
-    19 (source) { Self::Helper { source } }
-    20 (interface) { Self::NotACable { interface } }
-    21 (interface) { Self::Shared { interface } }
+    19 (source) { Self::Helper(source) }
+    20 (interface) { Self::NotACable(interface) }
+    21 (interface) { Self::Shared(interface) }
     22 (interface; mtu: Asked::mtu) { Self::OutOfRange { interface, mtu } }
-    23 (interface) { Self::Ending { interface } }
+    23 (interface) { Self::Ending(interface) }
 }
 
 /// Field of an error that an answer has.
@@ -665,7 +665,7 @@ mod tests {
         let name: InterfaceName = "lo".parse().unwrap();
         let denied = || io::Error::from_raw_os_error(libc::EACCES);
         let errors = [
-            RouteError::NotPermitted { destination },
+            RouteError::NotPermitted(destination),
             RouteError::Occupied {
                 destination,
                 metric: HostRoute::DEFAULT_METRIC,
@@ -681,7 +681,7 @@ mod tests {
                 wanted: lo,
                 held: InterfaceIndex(2),
             },
-            RouteError::TooMany { destination },
+            RouteError::TooMany(destination),
             RouteError::NoInterface {
                 destination,
                 interface: lo,
@@ -700,7 +700,7 @@ mod tests {
                 path: "/run/x".into(),
                 waited: LOCK_TIMEOUT,
             },
-            Refusal::NotUnicast { destination }.into(),
+            Refusal::NotUnicast(destination).into(),
             Refusal::NoInterface {
                 destination,
                 interface: lo,
@@ -711,9 +711,9 @@ mod tests {
                 interface: name,
             }
             .into(),
-            Refusal::Broadcast { destination }.into(),
-            Refusal::Gateway { destination }.into(),
-            Refusal::Resolver { destination }.into(),
+            Refusal::Broadcast(destination).into(),
+            Refusal::Gateway(destination).into(),
+            Refusal::Resolver(destination).into(),
             Refusal::NotOnLink {
                 destination,
                 interface: name,
@@ -756,17 +756,17 @@ mod tests {
         let interface = InterfaceIndex(7);
         let denied = || io::Error::from_raw_os_error(libc::EACCES);
         let errors = [
-            MtuError::NotPermitted { interface },
-            MtuError::NoInterface { interface },
-            MtuError::NotACable { interface },
-            MtuError::Shared { interface },
+            MtuError::NotPermitted(interface),
+            MtuError::NoInterface(interface),
+            MtuError::NotACable(interface),
+            MtuError::Shared(interface),
             MtuError::OutOfRange {
                 interface,
                 mtu: 9000,
             },
-            MtuError::HeldElsewhere { interface },
-            MtuError::TooMany { interface },
-            MtuError::Ending { interface },
+            MtuError::HeldElsewhere(interface),
+            MtuError::TooMany(interface),
+            MtuError::Ending(interface),
             MtuError::Kernel {
                 interface,
                 mtu: 9000,

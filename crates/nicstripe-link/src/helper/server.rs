@@ -196,9 +196,7 @@ impl Server<'_> {
             return Ok(0);
         }
         if self.held.len() >= MAX_ROUTES {
-            return Err(RouteError::TooMany {
-                destination: route.destination,
-            });
+            return Err(RouteError::TooMany(route.destination));
         }
         may_add(route)?;
         Routes::open(self.state_dir)?.add(route)?;

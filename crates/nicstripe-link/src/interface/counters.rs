@@ -46,10 +46,7 @@ pub fn counters(interface: InterfaceIndex) -> io::Result<Counters> {
 }
 
 pub(crate) fn parse(message: &Message<'_>) -> Option<Counters> {
-    if message.kind != RTM_NEWSTATS {
-        return None;
-    }
-    let (_, attributes) = message.split(STATS_HEADER_LEN)?;
+    let (_, attributes) = message.split_if(RTM_NEWSTATS, STATS_HEADER_LEN)?;
     let stats = attributes.find(IFLA_STATS_LINK_64)?;
     Some(Counters {
         received: u64_at(stats, RX_BYTES)?,

@@ -40,10 +40,7 @@ pub(crate) fn is_limiter(kind: &[u8]) -> bool {
 
 /// Returns header and attributes of a message about a root queueing discipline.
 fn root<'a>(message: &Message<'a>) -> Option<(&'a [u8], Attributes<'a>)> {
-    if message.kind != libc::RTM_NEWQDISC {
-        return None;
-    }
-    let (header, attributes) = message.split(TC_LEN)?;
+    let (header, attributes) = message.split_if(libc::RTM_NEWQDISC, TC_LEN)?;
     (u32_at(header, TC_PARENT)? == TC_H_ROOT).then_some((header, attributes))
 }
 
@@ -238,10 +235,7 @@ pub(crate) struct Class {
 
 impl Class {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != libc::RTM_NEWTCLASS {
-            return None;
-        }
-        let (header, attributes) = message.split(TC_LEN)?;
+        let (header, attributes) = message.split_if(libc::RTM_NEWTCLASS, TC_LEN)?;
         if until_nul(attributes.find(libc::TCA_KIND)?) != HTB {
             return None;
         }

@@ -92,7 +92,7 @@ impl Mtus {
         let all = listed()?;
         let found = may_set(interface, mtu, &all)?;
         if is_held(&ledger, namespace, found) {
-            return Err(MtuError::HeldElsewhere { interface });
+            return Err(MtuError::HeldElsewhere(interface));
         }
         let before = ledger.records.clone();
         let position = ledger
@@ -104,14 +104,14 @@ impl Mtus {
         let is_full = ledger.records.len() + others >= MAX_RECORDS;
         let was = match position.and_then(|position| ledger.records.get_mut(position)) {
             Some(record) if record.owner != self.owner => {
-                return Err(MtuError::HeldElsewhere { interface });
+                return Err(MtuError::HeldElsewhere(interface));
             }
             Some(record) => {
                 let last = record.set.last().copied();
                 record.set = last.into_iter().chain([mtu]).collect();
                 record.was
             }
-            None if is_full => return Err(MtuError::TooMany { interface }),
+            None if is_full => return Err(MtuError::TooMany(interface)),
             None => {
                 ledger.records.push(self.record(namespace, found, mtu));
                 found.mtu
@@ -255,9 +255,7 @@ fn confirm(
     let is_same = |now: &Interface| now.index == found.index && now.mtu == found.mtu;
     match all.iter().any(is_same) && !is_held(ledger, namespace, found) {
         true => Ok(()),
-        false => Err(MtuError::HeldElsewhere {
-            interface: found.index,
-        }),
+        false => Err(MtuError::HeldElsewhere(found.index)),
     }
 }
 
@@ -329,17 +327,17 @@ fn may_set(interface: InterfaceIndex, mtu: u32, all: &[Interface]) -> Result<&In
     let found = all
         .iter()
         .find(|known| known.index == interface)
-        .ok_or(MtuError::NoInterface { interface })?;
+        .ok_or(MtuError::NoInterface(interface))?;
     // A bridge with an explicit MTU never follows its ports again.
     if !matches!(
         found.kind,
         InterfaceKind::Ethernet | InterfaceKind::Veth | InterfaceKind::Bond | InterfaceKind::Vlan
     ) {
-        return Err(MtuError::NotACable { interface });
+        return Err(MtuError::NotACable(interface));
     }
     // The kernel also changes the MTUs of dependent interfaces, and does not restore those.
     if found.master.is_some() || all.iter().any(|upper| upper.lower == Some(interface)) {
-        return Err(MtuError::Shared { interface });
+        return Err(MtuError::Shared(interface));
     }
     if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
         return Err(MtuError::OutOfRange { interface, mtu });
@@ -358,8 +356,8 @@ fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
         Request::new(libc::RTM_NEWLINK, &header).attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
     let changed = Netlink::route().and_then(|mut netlink| netlink.command(&request, 0));
     changed.map_err(|source| match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => MtuError::NotPermitted { interface },
-        Some(libc::ENODEV) => MtuError::NoInterface { interface },
+        Some(libc::EPERM | libc::EACCES) => MtuError::NotPermitted(interface),
+        Some(libc::ENODEV) => MtuError::NoInterface(interface),
         // EINVAL: outside the driver's range. ERANGE: above the lower interface's MTU.
         Some(libc::EINVAL | libc::ERANGE) => MtuError::OutOfRange { interface, mtu },
         _ => MtuError::Kernel {

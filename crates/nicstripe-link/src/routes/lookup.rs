@@ -46,10 +46,7 @@ pub fn interface_for(remote: IpAddr, interfaces: &[Interface]) -> Option<&Interf
 }
 
 pub(crate) fn parse(message: &Message<'_>) -> Option<RouteTo> {
-    if message.kind != libc::RTM_NEWROUTE {
-        return None;
-    }
-    let (_, attributes) = message.split(ROUTE_HEADER_LEN)?;
+    let (_, attributes) = message.split_if(libc::RTM_NEWROUTE, ROUTE_HEADER_LEN)?;
     Some(RouteTo {
         interface: InterfaceIndex(u32_at(attributes.find(libc::RTA_OIF)?, 0)?),
         local: attributes.find(libc::RTA_PREFSRC).and_then(ip),

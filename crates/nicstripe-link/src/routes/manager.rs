@@ -88,9 +88,7 @@ impl Routes {
             ledger.others.records.retain(is_alive);
         }
         if own >= MAX_ROUTES || is_full(&ledger) {
-            return Err(RouteError::TooMany {
-                destination: route.destination,
-            });
+            return Err(RouteError::TooMany(route.destination));
         }
         ledger.records.push(record);
         ledger.save()?;
@@ -298,7 +296,7 @@ fn refused(route: &HostRoute, source: io::Error) -> RouteError {
         ..
     } = *route;
     match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => RouteError::NotPermitted { destination },
+        Some(libc::EPERM | libc::EACCES) => RouteError::NotPermitted(destination),
         Some(libc::ENODEV | libc::ENETDOWN) => RouteError::NoInterface {
             destination,
             interface,

@@ -44,9 +44,7 @@ pub fn is_neighbour(interface: InterfaceIndex, address: IpAddr) -> Option<bool> 
 
 /// Returns the outcome of the kernel's question; `None` for another message.
 fn answered(message: &Message<'_>) -> Option<Option<bool>> {
-    let (header, _) = message
-        .split(HEADER_LEN)
-        .filter(|_| message.kind == libc::RTM_NEWNEIGH)?;
+    let (header, _) = message.split_if(libc::RTM_NEWNEIGH, HEADER_LEN)?;
     let state = u16_at(header, 8)?;
     const KNOWN: u16 = libc::NUD_REACHABLE
         | libc::NUD_STALE
@@ -68,9 +66,7 @@ fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
 }
 
 fn is_doubted(message: &Message<'_>) -> Option<bool> {
-    let (header, _) = message
-        .split(HEADER_LEN)
-        .filter(|_| message.kind == libc::RTM_NEWNEIGH)?;
+    let (header, _) = message.split_if(libc::RTM_NEWNEIGH, HEADER_LEN)?;
     Some(u16_at(header, 8)? & (libc::NUD_STALE | libc::NUD_DELAY | libc::NUD_PROBE) != 0)
 }
 

@@ -64,7 +64,7 @@ pub fn may_install(
     surroundings: &Surroundings,
 ) -> Result<(), Refusal> {
     if !is_unicast(destination) {
-        return Err(Refusal::NotUnicast { destination });
+        return Err(Refusal::NotUnicast(destination));
     }
     let Some(by) = interfaces.iter().find(|known| known.index == interface) else {
         return Err(Refusal::NoInterface {
@@ -83,13 +83,13 @@ pub fn may_install(
     }
     let mut own = interfaces.iter().flat_map(|known| &known.addresses);
     if own.any(|own| own.is_broadcast(destination)) {
-        return Err(Refusal::Broadcast { destination });
+        return Err(Refusal::Broadcast(destination));
     }
     if surroundings.gateways.contains(&destination) {
-        return Err(Refusal::Gateway { destination });
+        return Err(Refusal::Gateway(destination));
     }
     if surroundings.resolvers.contains(&destination) {
-        return Err(Refusal::Resolver { destination });
+        return Err(Refusal::Resolver(destination));
     }
     // Every on-link address of loopback is this machine, whatever the prefix.
     if by.kind == InterfaceKind::Loopback || !by.is_on_link(destination) {

@@ -12,11 +12,8 @@ use crate::interface::{InterfaceIndex, name::InterfaceName};
 pub enum Refusal {
     /// The destination is a loopback, multicast, broadcast, unspecified or reserved address, or
     /// IPv4 embedded in IPv6.
-    #[error("no route to {destination}: not a unicast address of one machine")]
-    NotUnicast {
-        /// Destination address of the rejected route.
-        destination: IpAddr,
-    },
+    #[error("no route to {0}: not a unicast address of one machine")]
+    NotUnicast(IpAddr),
     /// No interface has the requested index.
     #[error("no route to {destination}: no interface {interface}")]
     NoInterface {
@@ -34,26 +31,15 @@ pub enum Refusal {
         interface: InterfaceName,
     },
     /// The destination is the network or broadcast address of a local prefix.
-    #[error(
-        "no route to {destination}: it is the network or broadcast address of a prefix of this machine"
-    )]
-    Broadcast {
-        /// Destination address of the rejected route.
-        destination: IpAddr,
-    },
+    #[error("no route to {0}: it is the network or broadcast address of a prefix of this machine")]
+    Broadcast(IpAddr),
     /// The destination is the gateway of a route; the host route would divert all traffic through
     /// it.
-    #[error("no route to {destination}: it is the gateway of a route")]
-    Gateway {
-        /// Destination address of the rejected route.
-        destination: IpAddr,
-    },
+    #[error("no route to {0}: it is the gateway of a route")]
+    Gateway(IpAddr),
     /// The destination is a name server of this machine.
-    #[error("no route to {destination}: it is a name server of this machine")]
-    Resolver {
-        /// Destination address of the rejected route.
-        destination: IpAddr,
-    },
+    #[error("no route to {0}: it is a name server of this machine")]
+    Resolver(IpAddr),
     /// The destination is in no prefix of the interface.
     #[error(
         "no route to {destination} by {interface}: the address is in none of the interface's prefixes"

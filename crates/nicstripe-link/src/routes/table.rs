@@ -181,10 +181,8 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != libc::RTM_NEWROUTE {
-            return None;
-        }
-        let (header, attributes) = message.split(ROUTE_HEADER_LEN)?;
+        let (header, attributes) = message.split_if(libc::RTM_NEWROUTE, ROUTE_HEADER_LEN)?;
+        let number = |kind| attributes.find(kind).and_then(|value| u32_at(value, 0));
         Some(Self {
             family: *header.first()?,
             prefix_len: *header.get(1)?,
@@ -193,15 +191,9 @@ impl Entry {
             kind: *header.get(7)?,
             cloned: u32_at(header, 8)? & libc::RTM_F_CLONED != 0,
             destination: attributes.find(libc::RTA_DST).and_then(ip),
-            interface: attributes
-                .find(libc::RTA_OIF)
-                .and_then(|value| u32_at(value, 0))
-                .map(InterfaceIndex),
+            interface: number(libc::RTA_OIF).map(InterfaceIndex),
             source: attributes.find(libc::RTA_PREFSRC).and_then(ip),
-            metric: attributes
-                .find(libc::RTA_PRIORITY)
-                .and_then(|value| u32_at(value, 0))
-                .unwrap_or(0),
+            metric: number(libc::RTA_PRIORITY).unwrap_or(0),
             gateways: gateways(attributes),
         })
     }

@@ -389,12 +389,7 @@ fn the_surroundings_are_read_from_the_kernel() {
         may_install(destination, bench.index("a1"), &interfaces, &surroundings)
     };
     assert_eq!(decide(neighbour), Ok(()));
-    assert_eq!(
-        decide(gateway),
-        Err(Refusal::Gateway {
-            destination: gateway
-        })
-    );
+    assert_eq!(decide(gateway), Err(Refusal::Gateway(gateway)));
     assert_eq!(
         decide(routed),
         Err(Refusal::Routed {

@@ -15,7 +15,7 @@ pub use nicstripe_bench::{
     BaselineVerdict, BenchEvent, BenchLimits, BenchLink, BenchPlan, BenchReport, Comparison,
     CpuUse, Direction, DiskPlan, DiskReport, Ends, Flow, HostFacts, InterfaceFacts, Interval,
     Known, Limiter, LinkSummary, Phase, PlanSummary, RoundTrips, Run, SCHEMA, Spread, Summary,
-    Sweep, SweepKind, SweepPoint, TcpUse, TheoryInputs, compare, conclude, summarise,
+    Sweep, SweepKind, SweepPoint, TcpUse, TheoryInputs, compare, conclude, median, summarise,
 };
 
 pub use self::handle::Bench;

@@ -375,10 +375,10 @@ impl Shared {
         is_gone: &AtomicBool,
     ) -> Result<u32, MtuError> {
         if is_gone.load(Ordering::Acquire) {
-            return Err(MtuError::Ending { interface });
+            return Err(MtuError::Ending(interface));
         }
         if is_new && !self.mtus.insert(interface) {
-            return Err(MtuError::HeldElsewhere { interface });
+            return Err(MtuError::HeldElsewhere(interface));
         }
         let set = self.ask(|helper| helper.set_mtu(interface, mtu, longest));
         if is_new && set.is_err() {

@@ -102,7 +102,7 @@ pub(crate) fn clean_by_helper(state_dir: &Path) -> Option<Result<u32, RouteError
     let program = RouteHelper::program()?;
     Some(
         RouteHelper::spawn(&program, state_dir)
-            .map_err(|source| RouteError::Helper { source })
+            .map_err(RouteError::Helper)
             .and_then(|mut helper| helper.clean()),
     )
 }

@@ -1,7 +1,7 @@
 //! Bar charts of links: the total and the theoretical rate, each link alone and together, and
 //! round-trip times.
 
-use nicstripe::bench::{BenchLink, Limiter, Phase, Spread};
+use nicstripe::bench::{BenchLink, Limiter, Phase, Spread, median};
 
 use super::{
     colour,
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     commands::bench::{
-        reading::{Reading, limiter_text, median, phase_text, ways},
+        reading::{Reading, limiter_text, phase_text, ways},
         unit::{milliseconds, percent},
     },
     text::known,
@@ -235,7 +235,7 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
     let least = samples.iter().copied().min_by(f64::total_cmp);
     let most = samples.iter().copied().max_by(f64::total_cmp);
     let reported = reading.rtt_loaded(phase, link).filter(|us| *us > 0.0);
-    let middle = reported.or_else(|| median(samples))?;
+    let middle = reported.or_else(|| median(&samples))?;
     Some(Trip {
         name: "loaded",
         class: "fill",

@@ -308,38 +308,26 @@ fn spoil_report(report: &mut BenchReport, odd: &Odd) {
     }
     let point = |size| SweepPoint {
         size: Some(size),
-        streams: None,
         rate,
-        time_us: None,
         cpu_s_per_gbit: Some(float),
-        got_bytes: None,
-        dropout: false,
-        computed: false,
+        ..SweepPoint::default()
     };
     report.sweeps = vec![Sweep {
         kind: SweepKind::Mtu,
-        link: None,
         points: vec![point(1500), point(9000)],
-        plateau: None,
-        bdp_bytes: None,
-        latency_us: None,
-        half_size_bytes: None,
-        top_decile_bps: None,
-        advice: String::new(),
-        stopped: String::new(),
+        ..Sweep::default()
     }];
     report.disk = Some(DiskReport {
         way: Direction::ToClient,
-        bytes: 0,
         read: Some(Spread::default()),
         network: Some(rate),
         write: Some(rate),
-        all: None,
         narrowest: Some(odd.text.into()),
         file_systems: Ends {
             client: Some(odd.text.into()),
             daemon: None,
         },
+        ..DiskReport::default()
     });
     let summary = &mut report.summary;
     summary.together = Some(rate);

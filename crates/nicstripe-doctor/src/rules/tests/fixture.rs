@@ -1,8 +1,8 @@
 //! Healthy case: two machines, joined by two gigabit cables that a bench found full.
 
 use nicstripe_bench::{
-    BenchLink, BenchReport, CpuUse, Direction, Ends, Flow, Limiter, LinkSummary, Phase,
-    PlanSummary, RoundTrips, Run, SCHEMA, Spread, Summary, TcpUse,
+    BenchLink, BenchReport, CpuUse, Ends, Flow, Limiter, LinkSummary, Phase, PlanSummary,
+    RoundTrips, Run, SCHEMA, Spread, Summary, TcpUse,
 };
 use nicstripe_link::facts::{
     AddressFacts, BusHop, EeeFacts, Facts, HostFacts, InterfaceFacts, InterruptFacts, LinkModes,
@@ -194,7 +194,7 @@ fn report() -> BenchReport {
             repeats: [1, 1],
             streams: 1,
             message_bytes: 262_144,
-            socket_buffer_bytes: None,
+            ..PlanSummary::default()
         },
         hosts: Ends {
             client: host("alpha"),
@@ -206,8 +206,6 @@ fn report() -> BenchReport {
             run(Phase::Solo, &[2]),
             run(Phase::Together, &[1, 2]),
         ],
-        sweeps: Vec::new(),
-        disk: None,
         summary: Summary {
             links: vec![full(1), full(2)],
             together: Some(spread(1882)),
@@ -218,7 +216,7 @@ fn report() -> BenchReport {
             sentence: "alpha → beta: eth0 and eth1 are full".into(),
             ..Summary::default()
         },
-        baseline: None,
+        ..BenchReport::default()
     }
 }
 
@@ -247,7 +245,6 @@ fn link((cable, here, there): (u8, &str, &str)) -> BenchLink {
             daemon: format!("10.0.{cable}.2"),
         },
         theory_bps: Some(THEORY),
-        theory: None,
         rtt_idle: Some(RoundTrips {
             count: 200,
             min_us: 40.0,
@@ -258,6 +255,7 @@ fn link((cable, here, there): (u8, &str, &str)) -> BenchLink {
             p99_us: 80.0,
         }),
         verified: Some(true),
+        ..BenchLink::default()
     }
 }
 
@@ -269,7 +267,6 @@ fn run(phase: Phase, links: &[u32]) -> Run {
     Run {
         phase,
         repeat: 1,
-        began_us: 0,
         window_us: WINDOW_US,
         stable: true,
         flows: links.iter().map(|&link| flow(link)).collect(),
@@ -278,19 +275,16 @@ fn run(phase: Phase, links: &[u32]) -> Run {
             client: Some(cpu),
             daemon: Some(cpu),
         },
-        intervals: Vec::new(),
         other_transfers: Some(0),
+        ..Run::default()
     }
 }
 
 fn flow(link: u32) -> Flow {
     Flow {
         link,
-        way: Direction::ToDaemon,
         bytes: BYTES,
         goodput_bps: 941_000_000,
-        interface_sent_bytes: None,
-        interface_received_bytes: None,
         tcp: Some(TcpUse {
             sent_bytes: Some(BYTES),
             retransmitted_bytes: Some(0),
@@ -302,6 +296,7 @@ fn flow(link: u32) -> Flow {
             ..TcpUse::default()
         }),
         limiter: Limiter::Cable,
+        ..Flow::default()
     }
 }
 

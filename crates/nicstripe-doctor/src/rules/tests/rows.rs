@@ -1,8 +1,8 @@
 //! Changes of the healthy case, and the expected findings.
 
 use nicstripe_bench::{
-    BenchReport, Direction, DiskReport, Ends, Limiter, LinkSummary, Phase, RoundTrips, Spread,
-    Sweep, SweepKind, SweepPoint, TcpUse,
+    BenchReport, DiskReport, Limiter, LinkSummary, Phase, RoundTrips, Sweep, SweepKind, SweepPoint,
+    TcpUse,
 };
 use nicstripe_link::facts::{BusHop, Facts, InterfaceFacts, QdiscFacts};
 
@@ -327,39 +327,25 @@ fn distribute(case: &mut Case) {
 
 fn disk(case: &mut Case, read_mbps: u64, write_mbps: u64) {
     report(case).disk = Some(DiskReport {
-        way: Direction::ToDaemon,
         bytes: 1 << 30,
         read: Some(spread(read_mbps)),
         network: Some(spread(1882)),
         write: Some(spread(write_mbps)),
-        all: None,
-        narrowest: None,
-        file_systems: Ends::default(),
+        ..DiskReport::default()
     });
 }
 
 fn sweep(case: &mut Case, small: f64, large: f64, computed: bool) {
     let point = |size, cpu_s_per_gbit| SweepPoint {
         size: Some(size),
-        streams: None,
-        rate: Spread::default(),
-        time_us: None,
         cpu_s_per_gbit: Some(cpu_s_per_gbit),
-        got_bytes: None,
-        dropout: false,
         computed,
+        ..SweepPoint::default()
     };
     report(case).sweeps = vec![Sweep {
         kind: SweepKind::Mtu,
-        link: None,
         points: vec![point(1500, small), point(9000, large)],
-        plateau: None,
-        bdp_bytes: None,
-        latency_us: None,
-        half_size_bytes: None,
-        top_decile_bps: None,
-        advice: String::new(),
-        stopped: String::new(),
+        ..Sweep::default()
     }];
 }
 

@@ -9,6 +9,7 @@ use super::{
     place::Place,
     sample::Sample,
     scene::Scene,
+    table::{Cell, Table, cell},
 };
 
 /// Benchmark of several programs in interleaved rounds, so that other load on the machine affects
@@ -31,6 +32,7 @@ pub struct Comparison<'a> {
 #[derive(Debug)]
 pub struct Series {
     pub contender: Contender,
+    pub way: Way,
     pub runs: Vec<Copied>,
 }
 
@@ -67,6 +69,7 @@ impl Comparison<'_> {
         series
             .map(|(contender, outcome)| Series {
                 contender: *contender,
+                way,
                 runs: self.judge(*contender, cables, way, outcome),
             })
             .collect()
@@ -88,12 +91,56 @@ impl Comparison<'_> {
         })
     }
 
+    /// Measures all programs over each set of cables in each direction. Returns the table of the
+    /// cells that `row` makes of a program's copies and of those of all programs, with the copies'
+    /// circumstances before them.
+    ///
+    /// `size` is the size of the file for a set of cables.
+    pub fn table(
+        &mut self,
+        all: &[Cables],
+        directions: &[Way],
+        size: impl Fn(&Cables) -> u64,
+        row: impl Fn(&Series, &[Series], &Cables) -> Vec<Cell>,
+    ) -> Result<Table> {
+        let mut table = Table::default();
+        for cables in all {
+            let mut sample = self.place.sample(size(cables))?;
+            for way in directions {
+                let series = self.over(cables, *way, &mut sample);
+                for one in &series {
+                    let first = [
+                        cell("cables", cables),
+                        cell("way", way.name()),
+                        cell("program", one.contender),
+                    ];
+                    let cells = match one.runs.is_empty() {
+                        true => vec![failed()],
+                        false => row(one, &series, cables),
+                    };
+                    table.row(first.into_iter().chain(cells));
+                }
+            }
+            sample.remove()?;
+        }
+        Ok(table)
+    }
+
     /// Returns an error if any copy by nicstripe or the floor failed or differed from the source.
     pub fn verdict(self) -> Result<()> {
-        if self.failures.is_empty() {
-            Ok(())
-        } else {
-            Err(self.failures.join("; ").into())
-        }
+        verdict(&self.failures)
+    }
+}
+
+/// Returns the cell of a copy that failed.
+pub fn failed() -> Cell {
+    cell("", "failed")
+}
+
+/// Returns an error with all failures, if there are any.
+pub fn verdict(failures: &[String]) -> Result<()> {
+    match failures {
+        [] => Ok(()),
+        some => Err(some.join("; ").into()),
     }
 }

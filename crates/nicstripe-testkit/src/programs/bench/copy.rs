@@ -14,6 +14,7 @@ use super::{
     process::{Process, busy},
     scene::Scene,
     spread::Spread,
+    table::{Cell, cell},
 };
 
 /// Result of one measured copy.
@@ -182,6 +183,21 @@ impl Copied {
         .map(|cpu| cpu.as_secs_f64() / (self.size as f64 / 1e9))
     }
 
+    /// Returns the cells of the CPU seconds per GB of sender, receiver and both.
+    pub fn cpu_cells(runs: &[Self], print: fn(&Spread, usize) -> String) -> [Cell; 3] {
+        let of = |end: usize| print(&Spread::of(runs, |run| run.cpu_per_gb()[end]), 2);
+        [
+            cell("CPU s/GB sender", of(0)),
+            cell("receiver", of(1)),
+            cell("both", of(2)),
+        ]
+    }
+
+    /// Returns the wall-clock times in seconds.
+    pub fn seconds(runs: &[Self]) -> Spread {
+        Spread::of(runs, |run| run.wall.as_secs_f64())
+    }
+
     /// Returns the average number of CPUs that the rest of the machine kept busy.
     pub fn others(&self) -> f64 {
         self.others_cpu.as_secs_f64() / self.wall.as_secs_f64()
@@ -203,7 +219,7 @@ impl Copied {
 
     /// Returns the copy whose time is closest to the median; `None` if `runs` is empty.
     pub fn typical(runs: &[Self]) -> Option<&Self> {
-        let median = Spread::of(runs, |run| run.wall.as_secs_f64()).median();
+        let median = Self::seconds(runs).median();
         runs.iter().min_by(|a, b| {
             let distance = |run: &Self| (run.wall.as_secs_f64() - median).abs();
             distance(a).total_cmp(&distance(b))

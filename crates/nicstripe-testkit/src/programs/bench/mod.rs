@@ -42,7 +42,7 @@ use clap::Parser as _;
 pub use self::{
     arguments::{CommandLine, Copies, Way, parse_size},
     cables::Cables,
-    comparison::{Comparison, Series},
+    comparison::{Comparison, Series, failed, verdict},
     contender::{
         Contender, CpReport, LISTENING, LinkReport, NGINX_PORT, TreeReport, as_nicstripe, cp,
         nginx, serve, sshd_in,
@@ -56,7 +56,7 @@ pub use self::{
     scene::{Rights, Scene},
     spread::Spread,
     stage::{Measured, Stage},
-    table::Table,
+    table::{Cell, Table, cell},
     tree::{Contents, Shape},
 };
 

@@ -9,7 +9,11 @@ use nicstripe::trust::{Home, Identity, Peers, PublicKey, PublicLine};
 use nicstripe_lab::Host;
 use tempfile::TempDir;
 
-use super::{ballast::Ballast, error::Result, sample::gib};
+use super::{
+    ballast::Ballast,
+    error::Result,
+    sample::{Sample, gib},
+};
 use crate::programs::program::temporary_folder;
 
 /// Temporary folders of both hosts: files, logs, and keys that trust each other. Dropping the value
@@ -47,6 +51,11 @@ impl Place {
     /// is the maximum number of bytes in use at any time.
     pub fn on_disk(folder: Option<&Path>, room: u64) -> Result<Self> {
         Self::within(folder.unwrap_or(&temporary_folder()), room)
+    }
+
+    /// Creates the source file of a bench on host A: incompressible bytes.
+    pub fn sample(&self, size: u64) -> Result<Sample> {
+        Sample::incompressible(self.files(Host::A).join("sample.bin"), size)
     }
 
     fn within(folder: &Path, room: u64) -> Result<Self> {

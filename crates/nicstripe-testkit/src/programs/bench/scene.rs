@@ -1,10 +1,17 @@
 //! Setup of one copy: lab, folders and source file.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use nicstripe_lab::{Host, Lab, LabBuilder};
 
-use super::{cables::Cables, error::Result, place::Place, sample::Sample};
+use super::{
+    cables::Cables, contender::CpReport, error::Result, place::Place, process::Process,
+    sample::Sample,
+};
 
 /// Setup of one copy. Each copy has a new lab, so that earlier copies cannot affect it.
 #[derive(Debug)]
@@ -87,6 +94,33 @@ impl<'a> Scene<'a> {
             .iter()
             .map(|link| link.at(self.to()).received_bytes)
             .collect())
+    }
+
+    /// Checks the copy of a client that has exited: its report, and the file, byte by byte.
+    pub fn check(&self, client: &mut Process) -> Result<CpReport> {
+        client.succeeded()?;
+        let report = CpReport::parse(&client.output()?)?;
+        self.sample
+            .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        self.sample.check(&self.received()?)?;
+        Ok(report)
+    }
+
+    /// Returns a command that enters the control group of `entrance`, and then becomes `command`.
+    pub fn in_group(&self, host: Host, command: &Command, entrance: &Path) -> Command {
+        let mut inside = self.lab.command(host, "sh");
+        inside
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(entrance)
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
     }
 
     /// Removes the copied file at the receiver.

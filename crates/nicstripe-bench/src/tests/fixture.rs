@@ -57,11 +57,8 @@ pub(crate) fn flow(link: u32, mbit: f64) -> Flow {
     let bytes = (mbit * 1e6 / 8.0 * WINDOW_US as f64 / 1e6) as u64;
     Flow {
         link,
-        way: Direction::ToDaemon,
         bytes,
         goodput_bps: (mbit * 1e6) as u64,
-        interface_sent_bytes: None,
-        interface_received_bytes: None,
         tcp: Some(TcpUse {
             sent_bytes: Some(bytes),
             retransmitted_bytes: Some(0),
@@ -71,7 +68,7 @@ pub(crate) fn flow(link: u32, mbit: f64) -> Flow {
             rtt_avg_us: Some(2_300),
             ..TcpUse::default()
         }),
-        limiter: Limiter::Unknown,
+        ..Flow::default()
     }
 }
 
@@ -82,29 +79,23 @@ pub(crate) fn flow_with(link: u32, mbit: f64, change: impl Fn(&mut TcpUse)) -> F
     flow
 }
 
-pub(crate) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
+pub(crate) fn run(phase: Phase, repeat: u32, mut flows: Vec<Flow>) -> Run {
     let cpu = CpuUse {
         user_us: 100_000,
         system_us: 150_000,
         softirq_us: 50_000,
         process_us: 200_000,
         worst_core_pct: Some(20.0),
-        throttled_us: None,
+        ..CpuUse::default()
     };
-    let flows: Vec<Flow> = match phase {
-        Phase::Reverse => flows
-            .into_iter()
-            .map(|flow| Flow {
-                way: Direction::ToClient,
-                ..flow
-            })
-            .collect(),
-        _ => flows,
-    };
+    if phase == Phase::Reverse {
+        flows
+            .iter_mut()
+            .for_each(|flow| flow.way = Direction::ToClient);
+    }
     Run {
         phase,
         repeat,
-        began_us: 0,
         window_us: WINDOW_US,
         stable: true,
         total_bps: flows.iter().map(|flow| flow.goodput_bps).sum(),
@@ -113,8 +104,8 @@ pub(crate) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
             client: Some(cpu),
             daemon: Some(cpu),
         },
-        intervals: Vec::new(),
         other_transfers: Some(0),
+        ..Run::default()
     }
 }
 
@@ -157,7 +148,7 @@ pub(crate) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
             repeats: [6, 12],
             streams: 1,
             message_bytes: 262_144,
-            socket_buffer_bytes: None,
+            ..PlanSummary::default()
         },
         hosts: Ends {
             client: host("hostA"),
@@ -165,10 +156,7 @@ pub(crate) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
         },
         links,
         runs,
-        sweeps: Vec::new(),
-        disk: None,
-        summary: Summary::default(),
-        baseline: None,
+        ..BenchReport::default()
     }
 }
 
