@@ -10,7 +10,6 @@
 use std::{collections::BTreeMap, io};
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 mod bounds;
 mod bus;
@@ -42,11 +41,11 @@ pub use crate::interface::ethtool_messages::{
 };
 
 /// Facts about one machine.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
     /// Version of nicstripe on the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Names and limits of the machine.
     pub host: HostFacts,
@@ -67,6 +66,7 @@ pub struct Facts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskFacts>,
     /// Number of destinations whose TCP metrics the kernel has cached (`ip tcp_metrics`).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_destinations: Option<u32>,
 }
 

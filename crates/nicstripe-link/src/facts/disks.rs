@@ -1,20 +1,20 @@
 //! Facts about a machine's disks.
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::facts::{limits::MOST_DISKS, system::System, text::number};
 
 /// A disk.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DiskFacts {
     /// Name of the block device, such as `nvme0n1`.
     pub name: String,
     /// Size in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// True if the disk has rotating platters, or its driver says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
 }
 

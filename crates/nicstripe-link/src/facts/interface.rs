@@ -6,45 +6,56 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::interface::ethtool_messages::{
     ChannelFacts, CoalesceFacts, EeeFacts, LinkModes, PauseFacts, RingFacts,
 };
 
 /// Facts about one network interface.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InterfaceFacts {
     /// Index by which the kernel identifies the interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
     /// Interface name, such as `eth0`.
     pub name: String,
     /// MTU of the interface in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Largest MTU that the driver accepts, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_max: Option<u32>,
     /// Line rate of the interface in bit/s, or the rate of a slower shaper.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line_bps: Option<u64>,
     /// Name of the kernel driver, such as `ixgbe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Version of the card's firmware.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
     /// Duplex mode: `half` or `full`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub duplex: Option<String>,
     /// Enabled offloads, by kernel name: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub offloads: Option<Vec<String>>,
     /// Offloads that the driver can switch on, by the same names.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub offloads_possible: Option<Vec<String>>,
     /// Kind of the interface, in lower case: `ethernet`, `veth`, `bridge`, `bond`, `vlan`,
     /// `tunnel`, `wi-fi`, `loopback`, `vrf`, `other`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// True if the interface is enabled (`ip link set up`).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
     /// True if the interface has a carrier.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub carrier: Option<bool>,
     /// Hardware address, as six hexadecimal pairs with colons.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Addresses of the interface.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,22 +64,31 @@ pub struct InterfaceFacts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub duplicates: Vec<IpAddr>,
     /// Name of the bridge or bond that has the interface as a port.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub master: Option<String>,
     /// Name of the interface below a VLAN or macvlan.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lower: Option<String>,
     /// Negotiated line rate in Mbit/s. Virtual interfaces, whose drivers invent one, have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub speed_mbps: Option<u32>,
     /// Negotiation of rate and duplex mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub modes: Option<LinkModes>,
     /// Pause frames (IEEE 802.3x).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<PauseFacts>,
     /// Energy-efficient Ethernet (IEEE 802.3az).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub eee: Option<EeeFacts>,
     /// Rings of the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rings: Option<RingFacts>,
     /// Queues of the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<ChannelFacts>,
     /// Delays of interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesce: Option<CoalesceFacts>,
     /// Counters since the interface was created: those of `/sys/class/net/X/statistics`, and the
     /// standard ones of ethtool (`pause.rx`, `pause.tx`, `mac.FrameCheckSequenceErrors`,
@@ -76,30 +96,40 @@ pub struct InterfaceFacts {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub statistics: BTreeMap<String, u64>,
     /// Number of changes of the carrier since the interface was created; a flap is two.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub carrier_changes: Option<u64>,
     /// Buses from the card upwards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bus: Vec<BusHop>,
     /// Memory node (NUMA) of the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
     /// Interrupts of the card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<InterruptFacts>,
     /// True if a receive queue is distributed over several processors by software (`rps_cpus`).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rps: Option<bool>,
     /// Number of receive queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_queues: Option<u32>,
     /// Length of the send queue in packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub send_queue_packets: Option<u32>,
     /// Root queueing discipline.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub qdisc: Option<QdiscFacts>,
     /// Settings and members of a bond.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bond: Option<BondFacts>,
     /// Effective `arp_ignore` (IPv4): the greater value of the interface and of `all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub arp_ignore: Option<u8>,
     /// Effective `arp_announce` (IPv4).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub arp_announce: Option<u8>,
     /// Effective `rp_filter` (IPv4): 0 off, 1 strict, 2 loose.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rp_filter: Option<u8>,
 }
 
@@ -162,7 +192,6 @@ impl AddressFacts {
 }
 
 /// One device between a card and the processor.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BusHop {
@@ -171,19 +200,23 @@ pub struct BusHop {
     /// Address of the device on its bus, such as `0000:03:00.0` or `2-1.4`.
     pub address: String,
     /// Rate of a PCI Express lane in MT/s: 2500, 5000, 8000, 16000 …
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lane_mts: Option<u32>,
     /// Highest such rate that the device supports.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lane_max_mts: Option<u32>,
     /// Lanes in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lanes: Option<u32>,
     /// Lanes that the device has.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lanes_max: Option<u32>,
     /// Rate of a USB device's port in Mbit/s: 12, 480, 5000 …
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub usb_mbps: Option<u32>,
 }
 
 /// One interrupt of a card.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InterruptFacts {
@@ -192,34 +225,39 @@ pub struct InterruptFacts {
     /// Number of times that each processor handled it since the start.
     pub counts: Vec<u64>,
     /// Processors that may handle it, as a list such as `0-3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<String>,
 }
 
 /// Root queueing discipline of an interface.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QdiscFacts {
     /// Kind of the discipline, such as `fq_codel`.
     pub kind: String,
     /// Rate limit in bits per second of Ethernet frames, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bps: Option<u64>,
     /// Burst of a token bucket in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_bytes: Option<u64>,
     /// Queue of a token bucket in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<u64>,
     /// Packets that the discipline and its children dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
 }
 
 /// Settings and members of a bond.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BondFacts {
     /// Mode, such as `802.3ad`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Hash by which packets are distributed, such as `layer2`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
     /// Names of the members.
     #[serde(skip_serializing_if = "Vec::is_empty")]

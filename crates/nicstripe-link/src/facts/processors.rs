@@ -1,7 +1,6 @@
 //! Facts about a machine's processors and power.
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::facts::{
     system::{MOST_NAMES, System},
@@ -9,7 +8,6 @@ use crate::facts::{
 };
 
 /// State of a machine's processors.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessorFacts {
@@ -17,26 +15,37 @@ pub struct ProcessorFacts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub governors: Vec<String>,
     /// Driver of the frequencies, such as `intel_pstate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_driver: Option<String>,
     /// Highest current frequency of any processor in MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mhz_now: Option<u32>,
     /// Highest frequency that any processor can have, in MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mhz_max: Option<u32>,
     /// Highest frequency that the governor may choose, in MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mhz_limit: Option<u32>,
     /// Number of thermal throttling events of all cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub thermal_throttles: Option<u64>,
     /// True if the machine runs on battery.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_battery: Option<bool>,
     /// Number of memory nodes (NUMA).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_nodes: Option<u32>,
     /// Hypervisor, such as `KVM`, or `unknown` if the machine does not name it; absent on hardware.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<String>,
     /// True if the process runs in a container.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub in_container: Option<bool>,
     /// Number of periods in which a control group's quota stopped this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttled_periods: Option<u64>,
     /// True if a program that distributes interrupts runs (`irqbalance`).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub irqbalance: Option<bool>,
 }
 

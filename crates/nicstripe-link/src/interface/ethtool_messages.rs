@@ -10,7 +10,6 @@ use std::io;
 
 use nicstripe_netlink::{Attributes, attribute, push_attribute, text, u8_at, u32_at, u64_at};
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::interface::{
     InterfaceIndex,
@@ -119,20 +118,24 @@ fn header(interface: InterfaceIndex, flags: u32) -> Vec<u8> {
 
 /// Rates and duplex modes that both ends of a cable can use, as ethtool names them, such as
 /// `1000baseT/Full`.
-#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkModes {
     /// True if the interface negotiates.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub autoneg: Option<bool>,
     /// Modes that the card supports.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub supported: Option<Vec<String>>,
     /// Modes that the interface offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub advertised: Option<Vec<String>>,
     /// Modes that the other end of the cable offers, with those that the card detected without
     /// negotiation. Absent if there are none or the driver does not report them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub partner: Option<Vec<String>>,
     /// True if the other end of the cable negotiates. Only known together with its modes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub partner_autoneg: Option<bool>,
 }
 
@@ -179,15 +182,17 @@ fn bitmap(bitset: &[u8], kind: u16) -> Option<Vec<u32>> {
 }
 
 /// Use of pause frames.
-#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PauseFacts {
     /// True if the use is negotiated.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub autoneg: Option<bool>,
     /// True if the card stops when it is asked to.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx: Option<bool>,
     /// True if the card asks the other end to stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tx: Option<bool>,
 }
 
@@ -215,13 +220,14 @@ impl Pause {
 }
 
 /// State of energy-efficient Ethernet.
-#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EeeFacts {
     /// True if it is allowed at this end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// True if both ends agreed on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
 }
 
@@ -235,17 +241,20 @@ impl EeeFacts {
 }
 
 /// Sizes of a card's rings in packets.
-#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RingFacts {
     /// Size of the receive ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx: Option<u32>,
     /// Largest size of the receive ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_max: Option<u32>,
     /// Size of the send ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tx: Option<u32>,
     /// Largest size of the send ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tx_max: Option<u32>,
 }
 
@@ -261,17 +270,20 @@ impl RingFacts {
 }
 
 /// Numbers of a card's queues.
-#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChannelFacts {
     /// Queues that receive and send.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub combined: Option<u32>,
     /// Largest number of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub combined_max: Option<u32>,
     /// Queues that only receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx: Option<u32>,
     /// Largest number of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_max: Option<u32>,
 }
 
@@ -287,15 +299,17 @@ impl ChannelFacts {
 }
 
 /// Delays of a card's receive interrupts.
-#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CoalesceFacts {
     /// Delay of an interrupt after a packet, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_usecs: Option<u32>,
     /// Packets after which the interrupt is not delayed any longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_frames: Option<u32>,
     /// True if the driver adapts the delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive_rx: Option<bool>,
 }
 
