@@ -5,10 +5,7 @@
 
 use nicstripe::{Client, Error, FailCode, Kind, Name};
 
-use super::{
-    location::LocationError,
-    pattern::{Pattern, is_special, without_braces},
-};
+use super::pattern::{Pattern, is_special, without_braces};
 use crate::{
     failure::{Failure, Fault, exit::Exit},
     text::invocation::Invocation,
@@ -38,14 +35,10 @@ pub(crate) async fn names_of(client: &Client, name: &Name) -> Result<Vec<Name>, 
             }
         }
         if found.len() > MOST_MATCHES {
-            let fault = Fault::new(
-                Exit::Usage,
-                format!("more than 1,024 names match \"{name}\""),
-            );
-            return Err(match Invocation::of_this_process().is_of("cp") {
-                true => fault.with_hint(WITH_FILTERS).into(),
-                false => fault.into(),
-            });
+            let is_copy = Invocation::of_this_process().is_of("cp");
+            let text = format!("more than 1,024 names match \"{name}\"");
+            let hint = is_copy.then(|| WITH_FILTERS.to_owned());
+            return Err(Fault::new(Exit::Usage, text).hinted(hint).into());
         }
     }
     if found.is_empty() {
@@ -127,7 +120,7 @@ fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
         Some(dir) => dir.join(leaf),
         None => Name::new([leaf]),
     };
-    Ok(name.map_err(LocationError::from)?)
+    Ok(name?)
 }
 
 /// Maximum number of remote names a pattern may match, the limit of one request to a daemon.

@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        commands::cp::tests::{ListError, PlanError, shortfall},
+        commands::cp::tests::{PlanError, shortfall},
         failure::{Failure, tests::file_error},
     };
 
@@ -153,10 +153,6 @@ mod tests {
             stop,
             resumable: true,
         };
-        let unread = ListError::Read {
-            path: path(),
-            source: io_error(),
-        };
         for (failure, expected) in [
             (Failure::opening("/x".as_ref())(io_error()), 11),
             (PlanError::Directory(path()).into(), 11),
@@ -166,8 +162,6 @@ mod tests {
             (PeersError::Unknown { text: "x".into() }.into(), 1),
             (PlanError::BothLocal.into(), 2),
             (PlanError::RemoteDirectory("nas:".into()).into(), 11),
-            (unread.into(), 11),
-            (ListError::NotText { path: path() }.into(), 2),
             (
                 shortfall(&[FailCode::Io, FailCode::SourceChanged], &["-r"]).into(),
                 23,

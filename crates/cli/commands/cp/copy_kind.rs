@@ -12,7 +12,7 @@ use nicstripe::{Client, CopyOptions, Name, Transfer, TreeOptions, TreeSource, es
 
 use super::{arguments::Cp, error::PlanError, outlet::Outlet};
 use crate::{
-    connect::location::{Location, LocationError, Remote, RemotePath},
+    connect::location::{Location, Remote, RemotePath},
     failure::Failure,
     process::streams::unbuffered,
     text::shown,
@@ -93,10 +93,7 @@ impl CopyKind {
         options: CopyOptions,
         tree: TreeOptions,
     ) -> Result<Transfer, Failure> {
-        let of_pipe = |source| Failure::Source {
-            path: "-".into(),
-            source,
-        };
+        let of_pipe = Failure::opening(Path::new("-"));
         Ok(match self {
             Self::Put { source, name } => client.put(&source, name, options),
             Self::Get { name, target } => client.get(name, &target, options),
@@ -255,8 +252,7 @@ fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
         RemotePath::Root => None,
         RemotePath::File(name) => Some(name.clone()),
         RemotePath::Directory(directory) => {
-            let inside = directory.join(own_name(&source)?);
-            Some(inside.map_err(LocationError::from)?)
+            Some(directory.join(own_name(&source)?)?)
         }
     };
     Ok((target, CopyKind::Put { source, name }))

@@ -1,13 +1,11 @@
 //! Options of scp, rsync and cp that `nicstripe cp` lacks or defines differently, and the options
 //! to type instead.
 
-use std::ffi::OsStr;
-
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use super::arguments::Cp;
 use crate::{
-    failure::{CommandError, exit::Exit},
+    failure::{Fault, exit::Exit},
     text::{answers::answer_in, invocation::Invocation},
 };
 
@@ -90,52 +88,29 @@ const VALUED: &[Valued] = &[
     },
 ];
 
-/// A path looks like the value of an option letter that takes one in scp.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("-{letter} takes no value, unlike scp's: \"{value}\" would be a source")]
-pub(super) struct ScpValue {
-    letter: char,
-    value: String,
-}
-
-impl CommandError for ScpValue {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-
-    /// Returns the hint for the value, with the command that has the equivalent option of
-    /// `nicstripe cp`.
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        let Self { letter, value } = self;
-        let valued = VALUED.iter().find(|valued| valued.letter == *letter)?;
-        let words = valued.instead.into_iter().flatten();
-        let instead: Vec<String> = words.map(|word| word.replace("VALUE", value)).collect();
-        let command = invocation.without_letter(*letter, OsStr::new(value), &instead)?;
-        Some(format!("{}: {command}", valued.answer))
-    }
-}
-
 /// Rejects a first path that looks like the value of an scp option before it, as in `-l 8000`. It
 /// would be taken as a source.
-pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), ScpValue> {
+pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), Fault> {
     let [value, _, _, ..] = &cp.paths[..] else {
         return Ok(());
     };
     let Some(text) = value.to_str() else {
         return Ok(());
     };
-    let is_typed = |valued: &&Valued| {
-        (valued.is_value)(text)
-            && invocation
-                .without_letter(valued.letter, value, &[])
-                .is_some()
+    let command = |valued: &Valued| {
+        let words = valued.instead.into_iter().flatten();
+        let instead: Vec<String> = words.map(|word| word.replace("VALUE", text)).collect();
+        invocation.without_letter(valued.letter, value, &instead)
     };
-    VALUED.iter().find(is_typed).map_or(Ok(()), |valued| {
-        Err(ScpValue {
-            letter: valued.letter,
-            value: text.to_owned(),
-        })
-    })
+    let mut suspects = VALUED.iter().filter(|valued| (valued.is_value)(text));
+    let Some((valued, command)) =
+        suspects.find_map(|valued| Some((valued, command(valued)?)))
+    else {
+        return Ok(());
+    };
+    let letter = valued.letter;
+    let error = format!("-{letter} takes no value, unlike scp's: \"{text}\" would be a source");
+    Err(Fault::new(Exit::Usage, error).with_hint(format!("{}: {command}", valued.answer)))
 }
 
 /// Returns the option that a usage error is about, as clap spells it.
@@ -172,7 +147,7 @@ const ABSENT: &str = "\
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::cp::arguments::tests::parse;
+    use crate::{commands::cp::arguments::tests::parse, failure::CommandError as _};
 
     fn said(words: &[&str]) -> Option<String> {
         let words = [&["nicstripe", "cp"], words].concat();

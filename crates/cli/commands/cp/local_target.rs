@@ -26,10 +26,7 @@ pub(super) fn follow(kind: CopyKind) -> Result<CopyKind, Failure> {
         return Ok(kind);
     };
     let is_link = fs::symlink_metadata(&target).is_ok_and(|found| found.is_symlink());
-    let failed = |source| Failure::Write {
-        path: target.clone(),
-        source,
-    };
+    let failed = Failure::writing(&target);
     let object = match open_object(&target) {
         Ok(object) => object,
         Err(error) if is_link && error.kind() == io::ErrorKind::NotFound => {

@@ -74,7 +74,6 @@ use nicstripe::{Client, ClientBuilder, Event, Kind, Report, TreeOptions, routes:
 
 use self::{
     closing::Ends,
-    comparison::Differs,
     copy_kind::CopyKind,
     error::{PlanError, SOCKET},
     plan::{Plan, tree_options},
@@ -121,7 +120,8 @@ impl Cp {
             Ok((report, ends)) => {
                 let tree = report.tree.as_ref();
                 let shortfall = tree.and_then(|tree| Shortfall::of(tree, &self));
-                let differs = tree.filter(|_| wishes.compares).and_then(Differs::of);
+                let differs = tree.filter(|_| wishes.compares);
+                let differs = differs.and_then(comparison::differs);
                 let failure = shortfall.map(Failure::from);
                 let failure = failure.or_else(|| differs.map(Failure::from));
                 (Some((report, ends)), failure)
@@ -364,8 +364,8 @@ fn check_here(plan: &Plan, tree: &TreeArguments) -> Result<(), Failure> {
             ),
             _ => Ok(()),
         },
-        CopyKind::PutPipe { .. } => streams::check_input(),
-        CopyKind::GetPipe { to: None, .. } => streams::check_output(),
+        CopyKind::PutPipe { .. } => Ok(streams::check_input()?),
+        CopyKind::GetPipe { to: None, .. } => Ok(streams::check_output()?),
         _ => check_target(plan),
     }
 }
@@ -507,6 +507,6 @@ fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Te
 #[cfg(test)]
 pub(crate) mod tests {
     pub(crate) use super::{
-        error::PlanError, lists::ListError, shortfall::tests::shortfall, view::tests::link,
+        error::PlanError, shortfall::tests::shortfall, view::tests::link,
     };
 }

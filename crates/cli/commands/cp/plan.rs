@@ -7,9 +7,12 @@ use super::{
     copy_kind::CopyKind,
     error::PlanError,
     filters::RECORDS,
-    lists::{ListError, listed_names},
+    lists::listed_names,
 };
-use crate::{connect::place::Place, failure::Failure};
+use crate::{
+    connect::place::Place,
+    failure::{Failure, Fault},
+};
 
 /// One copy with all its options, checked for contradictions.
 #[derive(Debug, Clone)]
@@ -49,7 +52,7 @@ impl Plan {
 }
 
 /// Returns the options of a tree copy. Reads the lists and patterns in the files that they name.
-pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
+pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, Fault> {
     let tree = &cp.tree;
     let files_from = tree.files_from.as_deref();
     Ok(TreeOptions {
@@ -89,7 +92,7 @@ pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
 }
 
 /// Returns the patterns of what is neither copied nor deleted.
-fn filters(cp: &Cp) -> Result<Vec<String>, ListError> {
+fn filters(cp: &Cp) -> Result<Vec<String>, Fault> {
     let mut filters = cp.tree.filters.read()?;
     if cp.tree.share.is_some() {
         filters.push(RECORDS.to_owned());

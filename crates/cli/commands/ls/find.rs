@@ -11,7 +11,7 @@ use super::{Wishes, show::Listed};
 use crate::{
     connect::{
         globs::names_of,
-        location::{Location, LocationError, Remote, RemotePath, parent},
+        location::{Location, Remote, RemotePath, parent},
         place::Place,
         setup::Connected,
     },
@@ -216,7 +216,7 @@ pub(super) fn inside(dir: &Remote, leaf: &[u8]) -> Result<Remote, Failure> {
         None => Name::new([leaf]),
     };
     Ok(Remote {
-        path: RemotePath::File(name.map_err(LocationError::from)?),
+        path: RemotePath::File(name?),
         ..dir.clone()
     })
 }

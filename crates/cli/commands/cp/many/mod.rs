@@ -10,7 +10,7 @@ mod files;
 mod flow;
 mod receiver;
 
-use std::{ffi::OsString, fs, io, sync::Arc, time::Instant};
+use std::{ffi::OsString, fs, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
 use nicstripe::routes::RouteKeeper;
@@ -210,8 +210,7 @@ async fn begin(
         return Ok(None);
     };
     let is_recursive = copies[0].tree.is_recursive();
-    let found = spawn_blocking(move || Files::of(&sources, is_recursive)).await;
-    let mut files = found.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
+    let mut files = spawn_blocking(move || Files::of(&sources, is_recursive)).await?;
     if files.files.is_empty() {
         return Ok(None);
     }
