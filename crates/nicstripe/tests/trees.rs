@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{PLAIN, Served, content, done, finished, leftovers, name, ok};
+use crate::harness::{PLAIN, Served, content, done, finished, leftovers, name};
 use nicstripe::{BitRate, Client, CopyOptions, Report, TreeOptions, TreeSource};
 
 fn under_name() -> TreeOptions {
@@ -184,7 +184,7 @@ async fn a_session_has_four_trees_at_once() {
     for number in 0..5 {
         trees.spawn(put(number).finish());
     }
-    let error = ok(trees.join_next()).await.unwrap().unwrap_err();
+    let error = trees.join_next().await.unwrap().unwrap().unwrap_err();
     assert!(
         error.to_string().contains("limit of 4 concurrent trees"),
         "{error}"

@@ -105,7 +105,8 @@ fn cut(file: &File) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_changes_is_refused_unless_it_may_and_does_not_become_shorter() {
-    let cases: [(&str, fn(&File), bool, bool); 5] = [
+    type Row = (&'static str, fn(&File), bool, bool);
+    let cases: [Row; 5] = [
         ("changes", overwrite, false, false),
         ("may change", overwrite, true, true),
         ("grows", grow, false, false),

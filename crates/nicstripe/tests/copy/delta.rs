@@ -30,7 +30,9 @@ async fn over(
     let targets = [served.path("target"), here.path().join("back")];
     for target in &targets {
         let _ = std::fs::remove_file(target);
-        old.map(|old| std::fs::write(target, old).unwrap());
+        if let Some(old) = old {
+            std::fs::write(target, old).unwrap();
+        }
     }
     let inodes = || {
         targets

@@ -664,7 +664,7 @@ fn a_peer_that_speaks_of_what_it_cannot_know_or_have_breaks_the_protocol() {
             peer.done(1, 1);
         }),
         ("not requested", |peer| {
-            peer.decide(0, vec![Same, Newer, Newer])
+            peer.decide(0, vec![Same, Newer, Newer]);
         }),
     ];
     for (index, (expected, case)) in cases.into_iter().enumerate() {
@@ -696,7 +696,7 @@ fn a_sender_that_is_stopped_or_not_listened_to_ends() {
 #[test]
 fn a_filter_that_is_none_ends_it_at_once() {
     let mut peer = Peer::of("/nonexistent", |request| {
-        request.rules.filters = vec!["[z-a]".into()]
+        request.rules.filters = vec!["[z-a]".into()];
     });
     assert_eq!(peer.end().unwrap_err().code, FailCode::Refused);
 }

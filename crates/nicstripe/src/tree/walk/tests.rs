@@ -555,7 +555,8 @@ fn each_file_is_in_one_share_and_each_directory_in_all_as_incomplete() {
     let is_file = |line: &&String| !is_of_directory(line);
     let mut files: Vec<&String> = shares.iter().flatten().filter(is_file).collect();
     let mut expected: Vec<&String> = whole.iter().filter(is_file).collect();
-    (files.sort_unstable(), expected.sort_unstable());
+    files.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(files, expected);
 }
 
