@@ -143,8 +143,7 @@ impl Document {
     /// Returns what the receiver has signed, if it has.
     pub(crate) fn check(&self, path: &Path) -> Result<Checked, Failure> {
         let receipt = self.receipt();
-        let receipt =
-            receipt.ok_or_else(|| malformed(path, "a field is not what it should be"))?;
+        let receipt = receipt.ok_or_else(|| malformed(path, "a field is not what it should be"))?;
         let words = Receipt {
             words: self.copy.digest()?,
             ..receipt
@@ -249,7 +248,11 @@ const HEAD: u64 = 128;
 const MOST: u64 = 512 << 20;
 
 fn malformed(path: &Path, why: &str) -> Fault {
-    let text = format!("{} is no receipt that can be used: {}", shown(path), shown(why));
+    let text = format!(
+        "{} is no receipt that can be used: {}",
+        shown(path),
+        shown(why)
+    );
     Fault::new(Exit::Files, text)
 }
 

@@ -3,7 +3,7 @@
 //! The client lists remote directories and selects the matching names; the daemon sees no pattern.
 //! If a file is literally named like the pattern, only that file is selected.
 
-use nicstripe::{Client, Error, FailCode, Kind, Name};
+use nicstripe::{Client, Error, FailCode, Kind, Name, NameError};
 
 use super::pattern::{Pattern, is_special, without_braces};
 use crate::{
@@ -115,12 +115,9 @@ fn is_nothing(error: &Error, is_guess: bool) -> bool {
             )
 }
 
-fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
-    let name = match dir {
-        Some(dir) => dir.join(leaf),
-        None => Name::new([leaf]),
-    };
-    Ok(name?)
+/// Returns the name of an entry of a directory; `None` is the one at which names begin.
+pub(crate) fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, NameError> {
+    Name::new(dir.into_iter().flat_map(Name::components).chain([leaf]))
 }
 
 /// Maximum number of remote names a pattern may match, the limit of one request to a daemon.

@@ -143,9 +143,8 @@ impl Stream {
     }
 
     fn install(kind: SignalKind) -> Result<Self, Failure> {
-        let failed = |error| {
-            Fault::new(Exit::Failed, "cannot install signal handlers").because(error)
-        };
+        let failed =
+            |error| Fault::new(Exit::Failed, "cannot install signal handlers").because(error);
         Ok(Self(Some(signal(kind).map_err(failed)?)))
     }
 

@@ -103,8 +103,7 @@ pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), Fault
         invocation.without_letter(valued.letter, value, &instead)
     };
     let mut suspects = VALUED.iter().filter(|valued| (valued.is_value)(text));
-    let Some((valued, command)) =
-        suspects.find_map(|valued| Some((valued, command(valued)?)))
+    let Some((valued, command)) = suspects.find_map(|valued| Some((valued, command(valued)?)))
     else {
         return Ok(());
     };
@@ -149,22 +148,26 @@ mod tests {
     use super::*;
     use crate::{commands::cp::arguments::tests::parse, failure::CommandError as _};
 
-    fn said(words: &[&str]) -> Option<String> {
-        let words = [&["nicstripe", "cp"], words].concat();
-        hint(&parse(&words[2..]).unwrap_err(), &Invocation::of(&words))
+    fn invocation(words: &str) -> Invocation {
+        let typed = ["nicstripe", "cp"].into_iter().chain(words.split(' '));
+        Invocation::of(&typed.collect::<Vec<_>>())
+    }
+
+    fn said(words: &str) -> Option<String> {
+        hint(&parse(words).unwrap_err(), &invocation(words))
     }
 
     #[test]
     fn what_is_needless_here_is_left_out_of_the_command() {
         for (words, command) in [
-            (&["-avhP", "a", "nas:"][..], "cp -avh a nas:"),
-            (&["-P", "a", "nas:"], "cp a nas:"),
-            (&["-aPv", "a", "nas:"], "cp -av a nas:"),
-            (&["a", "nas:", "-P"], "cp a nas:"),
-            (&["-a", "--partial", "a", "nas:"], "cp -a a nas:"),
-            (&["--info=progress2", "a", "nas:"], "cp a nas:"),
-            (&["--progress", "a", "nas:"], "cp a nas:"),
-            (&["-aW", "a", "nas:"], "cp -a a nas:"),
+            ("-avhP a nas:", "cp -avh a nas:"),
+            ("-P a nas:", "cp a nas:"),
+            ("-aPv a nas:", "cp -av a nas:"),
+            ("a nas: -P", "cp a nas:"),
+            ("-a --partial a nas:", "cp -a a nas:"),
+            ("--info=progress2 a nas:", "cp a nas:"),
+            ("--progress a nas:", "cp a nas:"),
+            ("-aW a nas:", "cp -a a nas:"),
         ] {
             let said = said(words).unwrap_or_else(|| panic!("{words:?}"));
             assert!(
@@ -176,29 +179,17 @@ mod tests {
 
     #[test]
     fn a_value_of_scp_behind_a_letter_of_rsync_is_refused_and_nothing_else_is() {
-        let checked = |words: &[&str]| {
-            let words = [&["nicstripe", "cp"], words].concat();
-            let cp = parse(&words[2..]).unwrap();
-            let invocation = Invocation::of(&words);
-            check_values(&cp, &invocation)
-                .err()
-                .map(|error| error.hint(&invocation).unwrap())
+        let checked = |words: &str| {
+            let (cp, invocation) = (parse(words).unwrap(), invocation(words));
+            let error = check_values(&cp, &invocation).err()?;
+            error.hint(&invocation)
         };
         for (words, command) in [
-            (
-                &["-l", "8192", "a", "nas:"][..],
-                "cp --bwlimit 8192kbit a nas:",
-            ),
-            (
-                &["-rl", "8192", "a", "nas:"],
-                "cp -r --bwlimit 8192kbit a nas:",
-            ),
-            (&["-c", "aes128-ctr", "-r", "a", "nas:"], "cp -r a nas:"),
-            (
-                &["-S", "/usr/bin/ssh", "a", "nas:"],
-                "cp -e /usr/bin/ssh a nas:",
-            ),
-            (&["-X", "nrequests=64", "a", "nas:"], "cp a nas:"),
+            ("-l 8192 a nas:", "cp --bwlimit 8192kbit a nas:"),
+            ("-rl 8192 a nas:", "cp -r --bwlimit 8192kbit a nas:"),
+            ("-c aes128-ctr -r a nas:", "cp -r a nas:"),
+            ("-S /usr/bin/ssh a nas:", "cp -e /usr/bin/ssh a nas:"),
+            ("-X nrequests=64 a nas:", "cp a nas:"),
         ] {
             let hint = checked(words).unwrap_or_else(|| panic!("{words:?}"));
             assert!(
@@ -207,12 +198,12 @@ mod tests {
             );
         }
         for words in [
-            &["-l", "8192", "nas:"][..],
-            &["-l", "a", "8192", "nas:"],
-            &["-v", "8192", "a", "nas:"],
-            &["-c", "b", "a", "nas:"],
-            &["-A", "8192", "a", "nas:"],
-            &["--links", "8192", "a", "nas:"],
+            "-l 8192 nas:",
+            "-l a 8192 nas:",
+            "-v 8192 a nas:",
+            "-c b a nas:",
+            "-A 8192 a nas:",
+            "--links 8192 a nas:",
         ] {
             assert_eq!(checked(words), None, "{words:?}");
         }
@@ -222,9 +213,9 @@ mod tests {
     fn an_option_that_is_answered_is_none_of_ours() {
         let rows = NEEDLESS.lines().chain(ABSENT.lines());
         for option in rows.flat_map(|row| row.split(": ").next().unwrap().split(' ')) {
-            assert!(said(&[option, "a", "nas:"]).is_some(), "{option}");
+            assert!(said(&format!("{option} a nas:")).is_some(), "{option}");
         }
-        assert_eq!(said(&["--no-such-option", "a", "nas:"]), None);
-        assert_eq!(said(&["--port", "x", "a", "nas:"]), None);
+        assert_eq!(said("--no-such-option a nas:"), None);
+        assert_eq!(said("--port x a nas:"), None);
     }
 }

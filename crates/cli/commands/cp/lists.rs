@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use ignore::gitignore::GitignoreBuilder;

@@ -9,7 +9,9 @@ use std::{
     time::SystemTime,
 };
 
-use nicstripe::{Client, CopyOptions, Error, LargeFile, Name, NameError, RenameOptions, Slice, Stat};
+use nicstripe::{
+    Client, CopyOptions, Error, LargeFile, Name, NameError, RenameOptions, Slice, Stat,
+};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, BufReader, copy_buf};
 
 /// What tells a file from what it was before: its size and time stand for its content.

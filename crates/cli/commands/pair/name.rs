@@ -39,7 +39,8 @@ pub(super) async fn chosen(
         return Ok(name);
     };
     let text = format!("the other machine calls itself {name:?}: {doubt}");
-    let hint = "neither machine trusts the other; start again with a new code, and here with --name NAME";
+    let hint =
+        "neither machine trusts the other; start again with a new code, and here with --name NAME";
     let doubtful = Fault::new(Exit::Usage, text).with_hint(hint);
     if !stdin().is_terminal() || !terminal.is_interactive() {
         return Err(doubtful.into());

@@ -135,8 +135,10 @@ impl Trust {
             } => {
                 let rights = rights.given()?;
                 if rights.is_none() && !replace {
-                    let text =
-                        format!("no right is given: expected {}, or --replace", rights::OPTIONS);
+                    let text = format!(
+                        "no right is given: expected {}, or --replace",
+                        rights::OPTIONS
+                    );
                     return Err(Fault::new(Exit::Usage, text).into());
                 }
                 allow(&path, &which, &rights, replace)?.tell(terminal);

@@ -39,7 +39,7 @@ use tokio::{
 use self::ending::{End, Growth};
 use super::{
     copy_kind::CopyKind,
-    error::PlanError,
+    error,
     plan::Plan,
     shard::{Hold, PART, Store, WHOLE},
     show::Show,
@@ -62,7 +62,7 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
     let CopyKind::Put { source, .. } = &plan.kind else {
-        return Err(PlanError::Follow.into());
+        return Err(error::follow().into());
     };
     let (to, found) = signals.unless_stopped(name_of_put(client, plan)).await?;
     let follow = Follow {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use nicstripe::{
-    Client, ClientBuilder, CopyOptions, Error, FailCode, FetchRequest, Kind, Name, NameError, RenameOptions,
+    Client, ClientBuilder, CopyOptions, Error, FailCode, FetchRequest, Kind, Name, NameError,
+    RenameOptions,
     chain::{Fault, Need},
     routes::RouteKeeper,
     trust::PublicKey,

@@ -52,7 +52,9 @@ impl ShardArgs {
             (None, _) => return Ok(None),
             (Some(Shard::Given(share)), None) => share,
             (Some(Shard::Given(_)), Some(_)) => {
-                return Err(wrong("--shards goes with --shard auto: --shard K/N already has the number"));
+                return Err(wrong(
+                    "--shards goes with --shard auto: --shard K/N already has the number",
+                ));
             }
             (Some(Shard::Auto), shards) => of_scheduler(&variable, shards)?,
         };
@@ -147,8 +149,10 @@ impl Scheduler {
             (None, None) => {
                 let name = self.name;
                 let how = Invocation::of_this_process().with_flag("--shards=N");
-                return Err(auto(format!("{name} does not tell how many shares there are"))
-                    .with_hint(format!("say how many: {how}")));
+                return Err(
+                    auto(format!("{name} does not tell how many shares there are"))
+                        .with_hint(format!("say how many: {how}")),
+                );
             }
         };
         let told = read(self.number)?;
@@ -182,10 +186,7 @@ fn of_scheduler(
     }
 }
 
-fn read(
-    name: &'static str,
-    variable: &impl Fn(&str) -> Option<OsString>,
-) -> Result<u32, Fault> {
+fn read(name: &'static str, variable: &impl Fn(&str) -> Option<OsString>) -> Result<u32, Fault> {
     let value = variable(name).unwrap_or_default();
     let text = value.to_string_lossy();
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());

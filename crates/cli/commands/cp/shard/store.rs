@@ -12,7 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nicstripe::{Client, CopyOptions, Error, Event, FailCode, Name, NotRemoved, ObjectWriter, escaped};
+use nicstripe::{
+    Client, CopyOptions, Error, Event, FailCode, Name, NotRemoved, ObjectWriter, escaped,
+};
 use rustix::{
     fs::{FlockOperation, OFlags, flock},
     process::geteuid,
@@ -261,11 +263,15 @@ fn first_of(left: Vec<NotRemoved>, harmless: Option<FailCode>) -> Result<(), Fai
     let is_harm = |error: &Error| {
         !error.is_not_found() && (harmless.is_none() || error.fail_code() != harmless)
     };
-    errors.find(is_harm).map_or(Ok(()), |error| Err(error.into()))
+    errors
+        .find(is_harm)
+        .map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn elsewhere() -> Failure {
-    Failure::Runtime(io::Error::other("the record of shares is not at the target"))
+    Failure::Runtime(io::Error::other(
+        "the record of shares is not at the target",
+    ))
 }
 
 fn failed(dir: &Path) -> impl Fn(io::Error) -> Failure {
