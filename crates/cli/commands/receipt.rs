@@ -18,8 +18,8 @@ use nicstripe::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
-    text::{invocation::Invocation, link_text, shown},
+    failure::{Failure, Fault, exit::Exit},
+    text::{link_text, shown},
 };
 
 /// Receipt as it is written. No field is unknown: one that nobody signed would look as if it were.
@@ -126,8 +126,8 @@ impl Document {
         }
         let rest = file.take(MOST).read_to_end(&mut text);
         rest.map_err(opening)?;
-        let document: Self = serde_json::from_slice(&text)
-            .map_err(|error| ReceiptError::malformed(path, error.to_string()))?;
+        let document: Self =
+            serde_json::from_slice(&text).map_err(|error| malformed(path, &error.to_string()))?;
         match document.schema == SCHEMA {
             true => Ok(Some(document)),
             false => {
@@ -135,30 +135,32 @@ impl Document {
                     "its schema is {}, expected {SCHEMA}",
                     shown(document.schema)
                 );
-                Err(ReceiptError::malformed(path, why).into())
+                Err(malformed(path, &why).into())
             }
         }
     }
 
     /// Returns what the receiver has signed, if it has.
     pub(crate) fn check(&self, path: &Path) -> Result<Checked, Failure> {
-        let receipt = self.receipt().ok_or_else(|| {
-            ReceiptError::malformed(path, "a field is not what it should be".into())
-        })?;
+        let receipt = self.receipt();
+        let receipt = receipt.ok_or_else(|| malformed(path, "a field is not what it should be"))?;
         let words = Receipt {
             words: self.copy.digest()?,
             ..receipt
         };
         let receiver = self.receiver.parse();
-        let receiver = receiver.map_err(|_| {
-            ReceiptError::malformed(path, "receiver is not the key of a machine".into())
-        })?;
+        let receiver =
+            receiver.map_err(|_| malformed(path, "receiver is not the key of a machine"))?;
         match words.is_by(&receiver) {
             true => Ok(Checked {
                 receipt: words,
                 receiver,
             }),
-            false => Err(ReceiptError::Altered(path.to_owned()).into()),
+            false => {
+                let path = shown(path);
+                let text = format!("{path} was altered: it is not what its receiver has signed");
+                Err(Fault::new(Exit::Digest, text).into())
+            }
         }
     }
 
@@ -245,52 +247,18 @@ const HEAD: u64 = 128;
 /// Bytes of the longest receipt: for a file of 7 TiB.
 const MOST: u64 = 512 << 20;
 
-/// Error of a receipt.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReceiptError {
-    #[error("{} is no receipt that can be used: {}", shown(.path), shown(.why))]
-    Malformed { path: PathBuf, why: String },
-    #[error("{} was altered: it is not what its receiver has signed", shown(.0))]
-    Altered(PathBuf),
-    #[error("the receiver's key is not trusted here: {0}")]
-    Unknown(PublicKey),
-    #[error("a receipt is of one file: expected FILE HOST:PATH or HOST:FILE PATH")]
-    OneFile,
-    #[error("{0} has no key that lasts, so that nobody could check its receipt")]
-    NoKey(String),
-    #[error("the name {0} has bytes that a receipt cannot hold")]
-    Name(String),
-    #[error("{0} changed after it was copied: there is no receipt")]
-    Changed(String),
+fn malformed(path: &Path, why: &str) -> Fault {
+    let text = format!(
+        "{} is no receipt that can be used: {}",
+        shown(path),
+        shown(why)
+    );
+    Fault::new(Exit::Files, text)
 }
 
-impl ReceiptError {
-    fn malformed(path: &Path, why: String) -> Self {
-        let path = path.to_owned();
-        Self::Malformed { path, why }
-    }
-}
-
-impl CommandError for ReceiptError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Malformed { .. } => Exit::Files,
-            Self::Altered(_) => Exit::Digest,
-            Self::Unknown(_) => Exit::Refused,
-            Self::OneFile | Self::NoKey(_) | Self::Name(_) => Exit::Usage,
-            Self::Changed(_) => Exit::SourceChanged,
-        }
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        match self {
-            Self::Unknown(key) => Some(format!(
-                "if you know that it is the receiver's: --signer '{key}'"
-            )),
-            Self::NoKey(_) => Some("run nicstripe serve there, and pair with it".to_owned()),
-            _ => None,
-        }
-    }
+pub(crate) fn of_one_file() -> Fault {
+    let text = "a receipt is of one file: expected FILE HOST:PATH or HOST:FILE PATH";
+    Fault::new(Exit::Usage, text)
 }
 
 #[cfg(test)]

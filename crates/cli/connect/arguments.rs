@@ -13,6 +13,7 @@ use crate::{
     failure::{Failure, Fault, exit::Exit},
     places,
     text::{
+        first_true,
         quantity::{parse_rate, parse_time},
         shown,
     },
@@ -55,17 +56,12 @@ impl LinkArgs {
     /// Returns what the options say beyond interfaces of this machine: another end, a limit, an IP version.
     pub(crate) fn beyond_interfaces(&self) -> Option<&'static str> {
         let is_beyond = |link: &LinkRequest| link.remote.is_some() || link.cap.is_some();
-        let options = [
+        let is_link = self.link.iter().any(is_beyond);
+        first_true([
             (self.ipv4, "-4"),
             (self.ipv6, "-6"),
-            (
-                self.link.iter().any(is_beyond),
-                "--link with =REMOTE or @RATE",
-            ),
-        ];
-        options
-            .into_iter()
-            .find_map(|(is_given, name)| is_given.then_some(name))
+            (is_link, "--link with =REMOTE or @RATE"),
+        ])
     }
 
     #[cfg(feature = "web")]

@@ -3,12 +3,9 @@
 //! The client lists remote directories and selects the matching names; the daemon sees no pattern.
 //! If a file is literally named like the pattern, only that file is selected.
 
-use nicstripe::{Client, Error, FailCode, Kind, Name};
+use nicstripe::{Client, Error, FailCode, Kind, Name, NameError};
 
-use super::{
-    location::LocationError,
-    pattern::{Pattern, is_special, without_braces},
-};
+use super::pattern::{Pattern, is_special, without_braces};
 use crate::{
     failure::{Failure, Fault, exit::Exit},
     text::invocation::Invocation,
@@ -38,14 +35,10 @@ pub(crate) async fn names_of(client: &Client, name: &Name) -> Result<Vec<Name>, 
             }
         }
         if found.len() > MOST_MATCHES {
-            let fault = Fault::new(
-                Exit::Usage,
-                format!("more than 1,024 names match \"{name}\""),
-            );
-            return Err(match Invocation::of_this_process().is_of("cp") {
-                true => fault.with_hint(WITH_FILTERS).into(),
-                false => fault.into(),
-            });
+            let is_copy = Invocation::of_this_process().is_of("cp");
+            let text = format!("more than 1,024 names match \"{name}\"");
+            let hint = is_copy.then(|| WITH_FILTERS.to_owned());
+            return Err(Fault::new(Exit::Usage, text).hinted(hint).into());
         }
     }
     if found.is_empty() {
@@ -122,12 +115,9 @@ fn is_nothing(error: &Error, is_guess: bool) -> bool {
             )
 }
 
-fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
-    let name = match dir {
-        Some(dir) => dir.join(leaf),
-        None => Name::new([leaf]),
-    };
-    Ok(name.map_err(LocationError::from)?)
+/// Returns the name of an entry of a directory; `None` is the one at which names begin.
+pub(crate) fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, NameError> {
+    Name::new(dir.into_iter().flat_map(Name::components).chain([leaf]))
 }
 
 /// Maximum number of remote names a pattern may match, the limit of one request to a daemon.

@@ -3,7 +3,7 @@
 use clap::Args;
 use nicstripe_web::{Account, AccountOptions};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, text::first_true};
 
 /// Options that say where an S3 store is, and who asks.
 #[derive(Debug, Default, Clone, Args)]
@@ -32,15 +32,13 @@ pub(crate) struct StoreArgs {
 impl StoreArgs {
     /// Returns the first option that was given.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
-        let options = [
+        first_true([
             (self.endpoint.is_some(), "--endpoint"),
             (self.region.is_some(), "--region"),
             (self.aws_profile.is_some(), "--aws-profile"),
             (self.imds, "--imds"),
             (self.no_sign_request, "--no-sign-request"),
-        ];
-        let mut options = options.into_iter();
-        options.find_map(|(is_given, name)| is_given.then_some(name))
+        ])
     }
 
     pub(crate) fn account(&self) -> Result<Account, Failure> {

@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        commands::cp::tests::{ListError, PlanError, shortfall},
+        commands::cp::tests::{both_local, directory, not_a_directory, shortfall},
         failure::{Failure, tests::file_error},
     };
 
@@ -148,31 +148,23 @@ mod tests {
 
     #[test]
     fn failures_before_the_library_have_theirs() {
-        let path = || "/x".into();
         let interrupted = |stop| Failure::Interrupted {
             stop,
             resumable: true,
         };
-        let unread = ListError::Read {
-            path: path(),
-            source: io_error(),
-        };
         for (failure, expected) in [
             (Failure::opening("/x".as_ref())(io_error()), 11),
-            (PlanError::Directory(path()).into(), 11),
-            (PlanError::NotADirectory(path()).into(), 11),
+            (directory("nas:").into(), 11),
+            (not_a_directory("/x".as_ref()).into(), 11),
             (interrupted(Stop::Interrupt), 130),
             (interrupted(Stop::Terminate), 143),
             (PeersError::Unknown { text: "x".into() }.into(), 1),
-            (PlanError::BothLocal.into(), 2),
-            (PlanError::RemoteDirectory("nas:".into()).into(), 11),
-            (unread.into(), 11),
-            (ListError::NotText { path: path() }.into(), 2),
+            (both_local().into(), 2),
             (
-                shortfall(&[FailCode::Io, FailCode::SourceChanged], &["-r"]).into(),
+                shortfall(&[FailCode::Io, FailCode::SourceChanged], "-r").into(),
                 23,
             ),
-            (shortfall(&[FailCode::SourceChanged], &["-r"]).into(), 24),
+            (shortfall(&[FailCode::SourceChanged], "-r").into(), 24),
             (Failure::Runtime(io_error()), 1),
         ] {
             assert_eq!(failure.exit().code(), expected, "{failure}");

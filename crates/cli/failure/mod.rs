@@ -9,7 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nicstripe::trust::{FileError, HomeError, IdentityError, PeersError};
+use nicstripe::{
+    NameError,
+    trust::{FileError, HomeError, IdentityError, PeersError},
+};
+use tokio::task::JoinError;
 
 use self::exit::{Exit, Stop};
 use crate::text::invocation::{Invocation, quoted};
@@ -23,14 +27,6 @@ pub(crate) enum Failure {
     /// The `nicstripe` library returned an error.
     #[error(transparent)]
     Library(Box<nicstripe::Error>),
-    /// `NICSTRIPE_LOG`, or `log.filter` in the configuration file, is not a valid log filter.
-    #[error("{key} is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
-    LogFilter {
-        /// Source of the filter: the environment variable or the configuration key.
-        key: &'static str,
-        text: String,
-        source: tracing_subscriber::filter::ParseError,
-    },
     /// A setting of `serve` or an argument of `restic` is invalid, or contradicts another one.
     #[error("{key}: {why}")]
     Setting {
@@ -54,9 +50,6 @@ pub(crate) enum Failure {
     /// A signal shut the daemon down in order.
     #[error("ended")]
     Stopped(Stop),
-    /// The command was started without a standard stream that it needs.
-    #[error("{stream} is closed: expected a file, a pipe or /dev/null")]
-    Closed { stream: &'static str },
     /// A command at a peer ended with this exit code, which is not 0.
     #[error("exit code {0}")]
     Exited(u8),
@@ -68,17 +61,8 @@ pub(crate) enum Failure {
     /// A local file or directory cannot be written.
     #[error("cannot write {path:?}")]
     Write { path: PathBuf, source: io::Error },
-    /// The limit of open files leaves no room for the files that a command needs.
-    #[error("cannot open the files of this command under {}", open_file_limit(*most))]
-    OpenFiles {
-        /// Soft limit of this process; `None` for no limit.
-        most: Option<u64>,
-        source: io::Error,
-    },
     #[error("cannot start threads")]
     Runtime(#[source] io::Error),
-    #[error("cannot install signal handlers")]
-    Signals(#[source] io::Error),
 }
 
 /// Error of one command, with its exit code and its hint.
@@ -145,10 +129,12 @@ impl Fault {
     }
 
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
+        self.hinted(Some(hint.into()))
+    }
+
+    /// Sets the hint, or none.
+    pub(crate) fn hinted(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
     }
 
     /// Sets the lines to print below the error line.
@@ -182,6 +168,13 @@ impl From<nicstripe::Error> for Failure {
     }
 }
 
+/// A task was lost, with its thread.
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Self {
+        Self::Runtime(io::Error::other(error))
+    }
+}
+
 impl Failure {
     /// Returns the wrapper of errors of opening `path`.
     pub(crate) fn opening(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
@@ -203,13 +196,9 @@ impl Failure {
         match self {
             Self::Command(error) => error.exit(),
             Self::Library(error) => Exit::of_error(error),
-            Self::LogFilter { .. } | Self::Setting { .. } | Self::Closed { .. } => Exit::Usage,
+            Self::Setting { .. } => Exit::Usage,
             Self::Source { .. } | Self::Write { .. } | Self::Output(_) => Exit::Files,
-            Self::Listen { .. }
-            | Self::OpenFiles { .. }
-            | Self::Runtime(_)
-            | Self::Signals(_)
-            | Self::Exited(_) => Exit::Failed,
+            Self::Listen { .. } | Self::Runtime(_) | Self::Exited(_) => Exit::Failed,
             Self::Interrupted { stop, .. } | Self::Stopped(stop) => stop.exit(),
             Self::Temporary(_) => Exit::Temporary,
         }
@@ -275,16 +264,16 @@ impl Failure {
     }
 }
 
-fn open_file_limit(most: Option<u64>) -> String {
-    most.map_or_else(
-        || "the system's limit".to_owned(),
-        |most| format!("a limit of {most} open files"),
-    )
-}
-
 /// Error of finding the configuration directory: `NICSTRIPE_HOME` and `HOME` are unset, or one
 /// holds a relative path.
 impl CommandError for HomeError {}
+
+/// Error of a name at a daemon that was typed, or made of typed ones.
+impl CommandError for NameError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
 
 /// Error of reading or creating the private key of this machine.
 impl CommandError for IdentityError {

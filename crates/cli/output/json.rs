@@ -5,15 +5,12 @@
 //! `_us` microseconds, `_bps` bits per second. All other sizes are bytes.
 
 use std::{
-    fmt,
     io::{self, Write as _},
     time::{Duration, Instant},
 };
 
-use serde::{
-    Serialize, Serializer,
-    de::{Deserialize, Deserializer, MapAccess, Visitor},
-};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::stdout;
@@ -34,8 +31,9 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 }
 
 /// JSON object whose fields keep their order. Unknown values, which would be null, are left out.
-#[derive(Debug, Default)]
-pub(crate) struct Object(Vec<(String, Box<RawValue>)>);
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Object(IndexMap<String, Box<RawValue>>);
 
 impl Object {
     pub(crate) fn event(name: &'static str) -> Self {
@@ -50,7 +48,7 @@ impl Object {
     }
 
     pub(crate) fn without(mut self, name: &str) -> Self {
-        self.0.retain(|(of, _)| of != name);
+        self.0.shift_remove(name);
         self
     }
 
@@ -75,34 +73,6 @@ impl Object {
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
-    }
-}
-
-impl Serialize for Object {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Object;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut object = Object::default();
-                while let Some(field) = map.next_entry()? {
-                    object.0.push(field);
-                }
-                Ok(object)
-            }
-        }
-        deserializer.deserialize_map(Fields)
     }
 }
 

@@ -6,7 +6,7 @@ use nicstripe_link::check_threads;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Fault, exit::Exit};
 
 /// Runs a command on one worker thread for two cores; I/O threads hash, read and write on the others.
 /// Does not wait at the end for background work of the library.
@@ -66,9 +66,13 @@ pub(crate) fn local() -> Result<Runtime, Failure> {
 
 fn built(mut builder: Builder, workers: usize) -> Result<Runtime, Failure> {
     raise_open_files();
-    check_open_files().map_err(|source| Failure::OpenFiles {
-        most: getrlimit(Resource::Nofile).current,
-        source,
+    check_open_files().map_err(|error| {
+        let under = match getrlimit(Resource::Nofile).current {
+            Some(most) => format!("a limit of {most} open files"),
+            None => "the system's limit".to_owned(),
+        };
+        let text = format!("cannot open the files of this command under {under}");
+        Fault::new(Exit::Failed, text).because(error)
     })?;
     check_threads(workers + others())
         .and_then(|()| builder.enable_all().build())

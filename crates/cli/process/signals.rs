@@ -7,7 +7,10 @@ use rustix::process::{Signal as Suspend, getpid, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
-    failure::{Failure, exit::Stop},
+    failure::{
+        Failure, Fault,
+        exit::{Exit, Stop},
+    },
     output::terminal::Terminal,
 };
 
@@ -140,9 +143,9 @@ impl Stream {
     }
 
     fn install(kind: SignalKind) -> Result<Self, Failure> {
-        signal(kind)
-            .map(|signal| Self(Some(signal)))
-            .map_err(Failure::Signals)
+        let failed =
+            |error| Fault::new(Exit::Failed, "cannot install signal handlers").because(error);
+        Ok(Self(Some(signal(kind).map_err(failed)?)))
     }
 
     /// Waits for the next arrival, forever if the signal stays ignored. Cancel safe.

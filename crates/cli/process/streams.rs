@@ -32,20 +32,23 @@ use tokio::{
     },
 };
 
-use crate::failure::Failure;
+use crate::failure::{Fault, exit::Exit};
 
-pub(crate) fn check_input() -> Result<(), Failure> {
+pub(crate) fn check_input() -> Result<(), Fault> {
     check(rustix::stdio::raw_stdin(), "standard input")
 }
 
-pub(crate) fn check_output() -> Result<(), Failure> {
+pub(crate) fn check_output() -> Result<(), Fault> {
     check(rustix::stdio::raw_stdout(), "standard output")
 }
 
 /// Returns an error for a closed stream, in whose place the Rust runtime has opened `/dev/null`.
-fn check(stream: i32, name: &'static str) -> Result<(), Failure> {
+fn check(stream: i32, name: &str) -> Result<(), Fault> {
     match was_closed_at_start(stream) {
-        true => Err(Failure::Closed { stream: name }),
+        true => {
+            let text = format!("{name} is closed: expected a file, a pipe or /dev/null");
+            Err(Fault::new(Exit::Usage, text))
+        }
         false => Ok(()),
     }
 }

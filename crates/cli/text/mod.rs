@@ -17,6 +17,14 @@ pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     nicstripe::escaped(text.as_ref().as_encoded_bytes())
 }
 
+/// Returns the name of the first condition that is true, such as the first option that was given.
+pub(crate) fn first_true(
+    conditions: impl IntoIterator<Item = (bool, &'static str)>,
+) -> Option<&'static str> {
+    let mut conditions = conditions.into_iter();
+    conditions.find_map(|(is_true, name)| is_true.then_some(name))
+}
+
 /// Formats a number of things: `1 link`, `2 links`.
 pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };

@@ -16,7 +16,7 @@ use crate::{
         arguments::{LinkArgs, SessionArgs},
         by_code::Offering,
     },
-    text::quantity::parse_time,
+    text::{first_true, quantity::parse_time},
 };
 
 /// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
@@ -229,10 +229,7 @@ impl Cp {
             (self.receipt.is_some(), "--receipt"),
             (self.session.bwlimit.is_some(), "--bwlimit"),
         ];
-        let given = options
-            .into_iter()
-            .find_map(|(is_given, name)| is_given.then_some(name));
-        given.or_else(|| self.tree.first_option_beside_a_list())
+        first_true(options).or_else(|| self.tree.first_option_beside_a_list())
     }
 
     /// Returns true if `-h` asks for help, as in rsync: fewer than two paths were given with it.
@@ -331,14 +328,15 @@ pub(super) mod tests {
         cp: Cp,
     }
 
-    pub(crate) fn parse(words: &[&str]) -> Result<Cp, clap::Error> {
-        let words = ["cp"].iter().chain(words);
-        Line::try_parse_from(words).map(|line| line.cp)
+    /// Returns the copy of a command line without quotes, for tests.
+    pub(crate) fn parse(words: &str) -> Result<Cp, clap::Error> {
+        let words = words.split(' ').filter(|word| !word.is_empty());
+        Line::try_parse_from(["cp"].into_iter().chain(words)).map(|line| line.cp)
     }
 
     #[test]
     fn rsyncs_habit_with_p_fails_with_an_explanation() {
-        let error = parse(&["-vP", "src/", "nas:"]).unwrap_err().to_string();
+        let error = parse("-vP src/ nas:").unwrap_err().to_string();
         assert!(
             error.contains("'src/'") && error.contains("-P is the port"),
             "{error}"
@@ -347,18 +345,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_links_rate_is_read_as_bwlimit_is() {
-        let cp = parse(&[
-            "--link",
-            "eth1=10.0.0.2@100Mbit",
-            "--link",
-            "fd00::1@10M",
-            "--link",
-            "eth3",
-            "--bwlimit",
-            "10M",
-            "a",
-            "nas:",
-        ])
+        let cp = parse(
+            "--link eth1=10.0.0.2@100Mbit --link fd00::1@10M --link eth3 --bwlimit 10M a nas:",
+        )
         .unwrap();
         assert_eq!(cp.links.link[0].local, LinkEnd::Interface("eth1".into()));
         assert_eq!(
@@ -369,38 +358,31 @@ pub(super) mod tests {
         assert_eq!(cp.links.link[1].cap, cp.session.bwlimit);
         assert_eq!(cp.links.link[2].cap, None);
         for bad in ["", "eth1@", "eth1@fast", "=10.0.0.1", "eth1="] {
-            assert!(parse(&["--link", bad, "a", "nas:"]).is_err(), "{bad}");
+            assert!(parse(&format!("--link={bad} a nas:")).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn the_last_word_is_the_target_and_all_before_it_are_sources() {
-        let cp = parse(&["a", "-r", "b", "-", "nas:", "-v"]).unwrap();
+        let cp = parse("a -r b - nas: -v").unwrap();
         assert_eq!(
             (cp.sources().len(), cp.target().to_str()),
             (3, Some("nas:"))
         );
-        assert!(parse(&[]).is_err());
+        assert!(parse("").is_err());
     }
 
     #[test]
     fn letters_are_those_of_scp_and_rsync() {
-        for words in [
-            &["-avhz", "a", "nas:"][..],
-            &["-Crp", "a", "nas:"],
-            &["-av", "-h", "a", "nas:"],
-            &["-hr", "a", "nas:"],
-        ] {
+        for words in ["-avhz a nas:", "-Crp a nas:", "-av -h a nas:", "-hr a nas:"] {
             assert!(!parse(words).unwrap().asks_for_help(), "{words:?}");
         }
-        assert!(
-            parse(&["-h"]).unwrap().asks_for_help() && parse(&["-rh"]).unwrap().asks_for_help()
-        );
+        assert!(parse("-h").unwrap().asks_for_help() && parse("-rh").unwrap().asks_for_help());
         assert_eq!(
-            parse(&["--help"]).unwrap_err().kind(),
+            parse("--help").unwrap_err().kind(),
             clap::error::ErrorKind::DisplayHelp
         );
-        let cp = parse(&["-rpzuncxSXAHlf", "a", "nas:"]).unwrap();
+        let cp = parse("-rpzuncxSXAHlf a nas:").unwrap();
         let tree = &cp.tree;
         assert!(
             tree.recursive
@@ -415,24 +397,21 @@ pub(super) mod tests {
             tree.hard_links && tree.links && cp.preserve && cp.compress && cp.sparse && cp.force
         );
         // -o is an ssh option in scp and the owner in rsync; `cp` has neither.
-        for words in [&["-o", "a", "nas:"][..], &["-0", "a", "nas:"]] {
+        for words in ["-o a nas:", "-0 a nas:"] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }
 
     #[test]
     fn what_comes_later_is_not_offered() {
-        for words in [
-            &["--remove-source-files", "a", "nas:"],
-            &["--append", "a", "nas:"],
-        ] {
+        for words in ["--remove-source-files a nas:", "--append a nas:"] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }
 
     #[test]
     fn the_defaults_are_the_documented_ones() {
-        let cp = parse(&["a", "nas:"]).unwrap();
+        let cp = parse("a nas:").unwrap();
         assert_eq!(
             (
                 cp.streams,

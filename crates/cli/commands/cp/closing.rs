@@ -279,11 +279,7 @@ mod tests {
     use nicstripe_testkit::with;
 
     use super::*;
-    use crate::commands::cp::{arguments::tests::parse as parsed_or, summary::tests::report};
-
-    fn parsed(words: &[&str]) -> Cp {
-        parsed_or(words).unwrap()
-    }
+    use crate::commands::cp::{arguments::tests::parse, summary::tests::report};
 
     fn closing(report: &Report) -> Vec<String> {
         lines(
@@ -300,26 +296,23 @@ mod tests {
 
     #[test]
     fn the_ends_are_those_that_were_typed_with_the_name_in_a_directory() {
-        let ends = |words: &[&str]| {
-            let cp = Cp {
-                paths: words.iter().map(Into::into).collect(),
-                ..parsed(&["a", "nas:"])
-            };
+        let ends = |words: &str| {
+            let cp = parse(words).unwrap();
             let plan = Plan::of(&cp).unwrap();
             let is_directory = std::path::Path::new(cp.target()).is_dir();
             let Ends { from, to, .. } = Ends::of(&cp, &plan, is_directory);
             format!("{from} → {to}")
         };
         for (words, expected) in [
-            (&["dir/a.img", "nas:"][..], "dir/a.img → nas:a.img"),
-            (&["a.img", "nas:b/"], "a.img → nas:b/a.img"),
-            (&["a.img", "nas:b"], "a.img → nas:b"),
-            (&["nas:b/a.img", "/"], "nas:b/a.img → /a.img"),
-            (&["nas:b/a.img", "/dev"], "nas:b/a.img → /dev/a.img"),
-            (&["nas:b/f1*", "new"], "nas:b/f1* → new"),
-            (&["a", "b", "nas:"], "2 sources → nas:"),
-            (&["-", "nas:x"], "standard input → nas:x"),
-            (&["nas:x", "-"], "nas:x → standard output"),
+            ("dir/a.img nas:", "dir/a.img → nas:a.img"),
+            ("a.img nas:b/", "a.img → nas:b/a.img"),
+            ("a.img nas:b", "a.img → nas:b"),
+            ("nas:b/a.img /", "nas:b/a.img → /a.img"),
+            ("nas:b/a.img /dev", "nas:b/a.img → /dev/a.img"),
+            ("nas:b/f1* new", "nas:b/f1* → new"),
+            ("a b nas:", "2 sources → nas:"),
+            ("- nas:x", "standard input → nas:x"),
+            ("nas:x -", "nas:x → standard output"),
         ] {
             assert_eq!(ends(words), expected);
         }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     connect::arguments::{LinkArgs, SessionArgs},
-    failure::{CommandError, exit::Exit},
-    text::{invocation::Invocation, quantity::Grouped},
+    failure::{Fault, exit::Exit},
+    text::quantity::Grouped,
 };
 
 /// What is compared.
@@ -48,11 +48,6 @@ impl Cp {
     }
 }
 
-/// Returns the number of entries of a comparison that are missing, different or extra.
-fn differences(tree: &TreeReport) -> u64 {
-    missing(tree) + tree.deleted
-}
-
 fn missing(tree: &TreeReport) -> u64 {
     tree.files + tree.directories + tree.symlinks + tree.nodes + tree.hard_links
 }
@@ -71,27 +66,14 @@ pub(super) fn counts(tree: &TreeReport) -> String {
     parts.join("; ")
 }
 
-/// Error of a comparison that found differences.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} {} from SRC", Grouped(*.count), if *.count == 1 { "entry of DST differs" } else { "entries of DST differ" })]
-pub(crate) struct Differs {
-    count: u64,
-}
-
-impl Differs {
-    /// Returns the error if the comparison found any difference.
-    pub(super) fn of(tree: &TreeReport) -> Option<Self> {
-        let count = differences(tree);
-        (count > 0).then_some(Self { count })
-    }
-}
-
-impl CommandError for Differs {
-    fn exit(&self) -> Exit {
-        Exit::Digest
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
-    }
+/// Returns the error of a comparison that found differences.
+pub(super) fn differs(tree: &TreeReport) -> Option<Fault> {
+    let count = missing(tree) + tree.deleted;
+    let what = match count {
+        0 => return None,
+        1 => "entry of DST differs",
+        _ => "entries of DST differ",
+    };
+    let text = format!("{} {what} from SRC", Grouped(count));
+    Some(Fault::new(Exit::Digest, text))
 }

@@ -10,12 +10,16 @@ use std::{
 
 use nicstripe::{Client, CopyOptions, Name, Transfer, TreeOptions, TreeSource, escaped};
 
-use super::{arguments::Cp, error::PlanError, outlet::Outlet};
+use super::{
+    arguments::Cp,
+    error::{both_local, both_remote, directory, pipe_among_others, usage},
+    outlet::Outlet,
+};
 use crate::{
-    connect::location::{Location, LocationError, Remote, RemotePath},
-    failure::Failure,
+    connect::location::{Location, Remote, RemotePath},
+    failure::{Failure, Fault},
     process::streams::unbuffered,
-    text::shown,
+    text::{invocation::quoted, shown},
 };
 
 /// Direction of a copy and type of its source, with all paths.
@@ -69,7 +73,7 @@ impl CopyKind {
             .collect::<Result<Vec<_>, _>>()?;
         let target = Location::parse(cp.target())?;
         if sources.is_empty() {
-            return Err(PlanError::NoTarget.into());
+            return Err(usage("no target: expected SRC and DST").into());
         }
         if sources.contains(&Location::Pipe) || target == Location::Pipe {
             return pipe(sources, target, cp);
@@ -82,7 +86,7 @@ impl CopyKind {
             Location::Remote(target) => put(local_sources(sources, cp)?.remove(0), target),
             Location::Local(target) if is_tree => get_tree(remote_sources(sources)?, target, cp),
             Location::Local(target) => get(remote_sources(sources)?.remove(0), target),
-            Location::Pipe => Err(PlanError::BothLocal.into()),
+            Location::Pipe => Err(both_local().into()),
         }
     }
 
@@ -93,10 +97,7 @@ impl CopyKind {
         options: CopyOptions,
         tree: TreeOptions,
     ) -> Result<Transfer, Failure> {
-        let of_pipe = |source| Failure::Source {
-            path: "-".into(),
-            source,
-        };
+        let of_pipe = Failure::opening(Path::new("-"));
         Ok(match self {
             Self::Put { source, name } => client.put(&source, name, options),
             Self::Get { name, target } => client.get(name, &target, options),
@@ -207,29 +208,29 @@ fn shown_name(path: &Path) -> String {
 }
 
 /// Returns the local paths of the sources. Rejects remote sources.
-fn local_sources(sources: Vec<Location>, cp: &Cp) -> Result<Vec<PathBuf>, PlanError> {
+fn local_sources(sources: Vec<Location>, cp: &Cp) -> Result<Vec<PathBuf>, Fault> {
     let local = |source| match source {
         Location::Local(path) => Some(path),
         _ => None,
     };
     let is_here = |path: &&OsString| Path::new(path).symlink_metadata().is_ok();
     let found = cp.paths.iter().find(is_here).map(PathBuf::from);
-    all_of(sources, local, PlanError::BothRemote { local: found })
+    all_of(sources, local, both_remote(found))
 }
 
 /// Returns the remote paths of the sources. Rejects local sources, and sources at different
 /// daemons.
-fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
+fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, Fault> {
     let remote = |source| match source {
         Location::Remote(remote) => Some(remote),
         _ => None,
     };
-    let remote = all_of(sources, remote, PlanError::BothLocal)?;
+    let remote = all_of(sources, remote, both_local())?;
     match remote.iter().find(|other| other.place != remote[0].place) {
-        Some(other) => Err(PlanError::Hosts {
-            one: remote[0].to_string(),
-            other: other.to_string(),
-        }),
+        Some(other) => Err(usage(format!(
+            "\"{}\" and \"{other}\" are on different daemons: expected all sources on one",
+            remote[0]
+        ))),
         None => Ok(remote),
     }
 }
@@ -239,14 +240,16 @@ fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
 fn all_of<T>(
     sources: Vec<Location>,
     take: impl FnMut(Location) -> Option<T>,
-    none: PlanError,
-) -> Result<Vec<T>, PlanError> {
+    none: Fault,
+) -> Result<Vec<T>, Fault> {
     let count = sources.len();
     let taken: Vec<T> = sources.into_iter().filter_map(take).collect();
     match taken.len() {
         len if len == count => Ok(taken),
         0 => Err(none),
-        _ => Err(PlanError::MixedSources),
+        _ => Err(usage(
+            "sources are both local and remote: expected all on one machine",
+        )),
     }
 }
 
@@ -254,10 +257,7 @@ fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
     let name = match &target.path {
         RemotePath::Root => None,
         RemotePath::File(name) => Some(name.clone()),
-        RemotePath::Directory(directory) => {
-            let inside = directory.join(own_name(&source)?);
-            Some(inside.map_err(LocationError::from)?)
-        }
+        RemotePath::Directory(directory) => Some(directory.join(own_name(&source)?)?),
     };
     Ok((target, CopyKind::Put { source, name }))
 }
@@ -268,12 +268,10 @@ fn get(source: Remote, target: PathBuf) -> Result<(Remote, CopyKind), Failure> {
 }
 
 /// Returns the name of a remote source that must be a file.
-fn file_of(source: &Remote) -> Result<Name, PlanError> {
+fn file_of(source: &Remote) -> Result<Name, Fault> {
     match &source.path {
         RemotePath::File(name) => Ok(name.clone()),
-        RemotePath::Root | RemotePath::Directory(_) => {
-            Err(PlanError::RemoteDirectory(source.to_string()))
-        }
+        RemotePath::Root | RemotePath::Directory(_) => Err(directory(&format!("\"{source}\""))),
     }
 }
 
@@ -313,7 +311,7 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, C
     let parts: Vec<_> = sources.iter().map(part).collect();
     check_remote(&parts, all, cp.tree.delete)?;
     let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
-    let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
+    let first = sources.into_iter().next().ok_or_else(both_local)?;
     let kind = CopyKind::GetTree {
         sources: parts,
         target,
@@ -327,7 +325,7 @@ pub(super) fn check_remote(
     sources: &[(Option<Name>, bool)],
     is_listed: bool,
     delete: bool,
-) -> Result<(), PlanError> {
+) -> Result<(), Fault> {
     check_sources(sources.iter().map(name_of).collect(), is_listed, delete)
 }
 
@@ -338,23 +336,26 @@ fn name_of((name, content): &(Option<Name>, bool)) -> Option<&[u8]> {
 
 /// Rejects several sources with `--files-from`, with `--delete` if the content of one is copied, or
 /// with equal names in the target. `names` has `None` for a source whose content is copied.
-fn check_sources(
-    names: Vec<Option<&[u8]>>,
-    is_listed: bool,
-    delete: bool,
-) -> Result<(), PlanError> {
+fn check_sources(names: Vec<Option<&[u8]>>, is_listed: bool, delete: bool) -> Result<(), Fault> {
     if names.len() > 1 && is_listed {
-        return Err(PlanError::FilesFromSources);
+        return Err(usage(
+            "--files-from cannot be used with several SRC: expected one",
+        ));
     }
     if names.len() > 1 && delete && names.contains(&None) {
-        return Err(PlanError::DeleteContent);
+        return Err(usage(
+            "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others",
+        ));
     }
     let twice = names
         .iter()
         .enumerate()
         .find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));
     match twice {
-        Some(name) => Err(PlanError::SameName(escaped(name))),
+        Some(name) => Err(usage(format!(
+            "two sources are named \"{}\": expected different names in the target",
+            escaped(name)
+        ))),
         None => Ok(()),
     }
 }
@@ -379,7 +380,7 @@ fn pipe(
     cp: &Cp,
 ) -> Result<(Remote, CopyKind), Failure> {
     if sources.len() > 1 {
-        return Err(PlanError::PipeAmongOthers.into());
+        return Err(pipe_among_others().into());
     }
     let option = cp
         .tree
@@ -387,7 +388,8 @@ fn pipe(
         .or(cp.preserve.then_some("-p"))
         .or(cp.inplace.then_some("--inplace"));
     if let Some(option) = option.or(cp.delta.then_some("--delta")) {
-        return Err(PlanError::PipeWith(option).into());
+        let text = format!("{option} cannot be used with standard input or output");
+        return Err(usage(text).into());
     }
     match (sources.remove(0), target) {
         (Location::Pipe, Location::Remote(target)) => match &target.path {
@@ -396,39 +398,45 @@ fn pipe(
                 Ok((target, kind))
             }
             RemotePath::Root | RemotePath::Directory(_) => {
-                Err(PlanError::PipeToDirectory(target.to_string()).into())
+                let text = format!(
+                    "\"{target}\" is a directory, and standard input has no name: expected HOST:NAME"
+                );
+                let name = quoted(format!("{target}NAME"));
+                Err(usage(text)
+                    .with_hint(format!("give it a name, as in {name}"))
+                    .into())
             }
         },
         (Location::Remote(source), Location::Pipe) => {
             let name = file_of(&source)?;
             Ok((source, CopyKind::GetPipe { name, to: None }))
         }
-        _ => Err(PlanError::BothLocal.into()),
+        _ => Err(both_local().into()),
     }
 }
 
-fn own_name(path: &Path) -> Result<&[u8], PlanError> {
+fn own_name(path: &Path) -> Result<&[u8], Fault> {
     path.file_name()
         .map(OsStr::as_bytes)
-        .ok_or_else(|| PlanError::NoName(path.to_owned()))
+        .ok_or_else(|| usage(format!("{path:?} has no file name to keep")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::cp::plan::tests::plan;
+    use crate::{commands::cp::plan::tests::plan, text::invocation::Invocation};
 
     fn name(text: &str) -> Name {
         Name::parse(text.as_bytes()).unwrap()
     }
 
-    fn kind(words: &[&str]) -> CopyKind {
+    fn kind(words: &str) -> CopyKind {
         plan(words)
             .unwrap_or_else(|error| panic!("{words:?}: {error}"))
             .kind
     }
 
-    fn put_tree(words: &[&str]) -> (Vec<String>, Option<String>, bool) {
+    fn put_tree(words: &str) -> (Vec<String>, Option<String>, bool) {
         match kind(words) {
             CopyKind::PutTree {
                 sources,
@@ -445,7 +453,7 @@ mod tests {
         }
     }
 
-    fn get_tree(words: &[&str]) -> (Vec<(Option<Name>, bool)>, bool) {
+    fn get_tree(words: &str) -> (Vec<(Option<Name>, bool)>, bool) {
         match kind(words) {
             CopyKind::GetTree {
                 sources, as_name, ..
@@ -456,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_file_keeps_its_name_in_a_directory_of_the_daemon() {
-        let put = |target: &str| match kind(&["dir/a.bin", target]) {
+        let put = |target: &str| match kind(&format!("dir/a.bin {target}")) {
             CopyKind::Put { name, .. } => name,
             kind => panic!("{kind:?}"),
         };
@@ -468,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_file_comes_from_the_daemon_by_its_name() {
-        let kind = kind(&["nas:/x/a.bin", "."]);
+        let kind = kind("nas:/x/a.bin .");
         assert_eq!(kind.file_name(), "a.bin");
         assert_eq!(
             kind,
@@ -482,30 +490,20 @@ mod tests {
     #[test]
     fn a_source_becomes_the_target_or_goes_into_it_as_slashes_say() {
         for (words, sources, target, as_name) in [
-            (
-                &["-r", "src", "nas:dst"][..],
-                &["src"][..],
-                Some("dst"),
-                true,
-            ),
-            (&["-r", "src", "nas:dst/"], &["src"], Some("dst"), false),
-            (&["-r", "src", "nas:"], &["src"], None, false),
-            (&["-r", "src/", "nas:dst"], &["src/"], Some("dst"), false),
-            (&["-r", ".", "nas:dst"], &["./"], Some("dst"), false),
-            (&["-r", "a/..", "nas:dst"], &["a/../"], Some("dst"), false),
-            (&["-r", "a/.", "nas:dst"], &["a/./"], Some("dst"), false),
-            (&["-r", "/", "nas:dst"], &["/"], Some("dst"), false),
-            (&["a", "b", "nas:dst"], &["a", "b"], Some("dst"), false),
-            (&["-u", "a", "nas:dst"], &["a"], Some("dst"), true),
-            (
-                &["--files-from", "list", "src", "nas:dst"],
-                &["src/"],
-                Some("dst"),
-                false,
-            ),
+            ("-r src nas:dst", "src", Some("dst"), true),
+            ("-r src nas:dst/", "src", Some("dst"), false),
+            ("-r src nas:", "src", None, false),
+            ("-r src/ nas:dst", "src/", Some("dst"), false),
+            ("-r . nas:dst", "./", Some("dst"), false),
+            ("-r a/.. nas:dst", "a/../", Some("dst"), false),
+            ("-r a/. nas:dst", "a/./", Some("dst"), false),
+            ("-r / nas:dst", "/", Some("dst"), false),
+            ("a b nas:dst", "a b", Some("dst"), false),
+            ("-u a nas:dst", "a", Some("dst"), true),
+            ("--files-from list src nas:dst", "src/", Some("dst"), false),
         ] {
             let expected = (
-                sources.iter().map(|source| (*source).to_owned()).collect(),
+                sources.split(' ').map(str::to_owned).collect(),
                 target.map(str::to_owned),
                 as_name,
             );
@@ -517,34 +515,22 @@ mod tests {
     fn the_same_slashes_mean_the_same_the_other_way() {
         let source = |path: &str, content| (Some(name(path)), content);
         for (words, sources, as_name) in [
+            ("-r nas:src dst", vec![source("src", false)], true),
+            ("-r nas:src dst/", vec![source("src", false)], false),
+            ("-r nas:src/ dst", vec![source("src", true)], false),
+            ("-r nas: dst", vec![(None, true)], false),
             (
-                &["-r", "nas:src", "dst"][..],
-                vec![source("src", false)],
-                true,
-            ),
-            (
-                &["-r", "nas:src", "dst/"],
-                vec![source("src", false)],
-                false,
-            ),
-            (&["-r", "nas:src/", "dst"], vec![source("src", true)], false),
-            (&["-r", "nas:", "dst"], vec![(None, true)], false),
-            (
-                &["nas:a", "nas:b", "dst"],
+                "nas:a nas:b dst",
                 vec![source("a", false), source("b", false)],
                 false,
             ),
-            (&["-c", "nas:a", "dst"], vec![source("a", false)], true),
+            ("-c nas:a dst", vec![source("a", false)], true),
             (
-                &["--files-from", "list", "nas:src", "dst"],
+                "--files-from list nas:src dst",
                 vec![source("src", true)],
                 false,
             ),
-            (
-                &["--files-from", "list", "nas:", "dst"],
-                vec![(None, true)],
-                false,
-            ),
+            ("--files-from list nas: dst", vec![(None, true)], false),
         ] {
             assert_eq!(get_tree(words), (sources, as_name), "{words:?}");
         }
@@ -552,80 +538,74 @@ mod tests {
 
     #[test]
     fn a_pipe_has_a_name_at_the_daemon() {
+        assert_eq!(kind("- nas:x/y"), CopyKind::PutPipe { name: name("x/y") });
         assert_eq!(
-            kind(&["-", "nas:x/y"]),
-            CopyKind::PutPipe { name: name("x/y") }
-        );
-        assert_eq!(
-            kind(&["nas:x/y", "-"]),
+            kind("nas:x/y -"),
             CopyKind::GetPipe {
                 name: name("x/y"),
                 to: None
             }
         );
         assert_eq!(
-            kind(&["-z", "-f", "--verify", "-", "nas:y"]),
+            kind("-z -f --verify - nas:y"),
             CopyKind::PutPipe { name: name("y") }
         );
         // A file called `-` is typed with its folder.
-        assert!(matches!(kind(&["./-", "nas:y"]), CopyKind::Put { .. }));
+        assert!(matches!(kind("./- nas:y"), CopyKind::Put { .. }));
     }
 
     #[test]
     fn words_that_make_no_copy_are_refused_with_the_reason() {
         for (words, said) in [
-            (&["nas:"][..], "no target: expected"),
-            (&["a", "b"], "neither source nor target is remote"),
-            (&["a", "b", "c"], "neither source nor target is remote"),
-            (&["-", "b"], "neither source nor target is remote"),
-            (&["a", "-"], "neither source nor target is remote"),
-            (&["-", "-"], "neither source nor target is remote"),
-            (&["nas:a", "nas:b"], "both remote"),
-            (&["nas:a", "b", "c"], "sources are both local and remote"),
-            (&["a", "nas:b", "nas:"], "sources are both local and remote"),
+            ("nas:", "no target: expected"),
+            ("a b", "neither source nor target is remote"),
+            ("a b c", "neither source nor target is remote"),
+            ("- b", "neither source nor target is remote"),
+            ("a -", "neither source nor target is remote"),
+            ("- -", "neither source nor target is remote"),
+            ("nas:a nas:b", "both remote"),
+            ("nas:a b c", "sources are both local and remote"),
+            ("a nas:b nas:", "sources are both local and remote"),
             (
-                &["nas:a", "other:b", "c"],
+                "nas:a other:b c",
                 "\"nas:a\" and \"other:b\" are on different daemons",
             ),
             (
-                &["nicstripe://nas:1/a", "nicstripe://nas:2/b", "c"],
+                "nicstripe://nas:1/a nicstripe://nas:2/b c",
                 "are on different daemons",
             ),
-            (&["nas:", "."], "\"nas:\" is a directory"),
-            (&["nas:x/", "."], "\"nas:x/\" is a directory"),
-            (&["nas:x/", "nas:y", "."], "\"nas:x/\" is a directory"),
-            (&["nas:x/", "-"], "\"nas:x/\" is a directory"),
-            (&["..", "nas:x/"], "no file name"),
+            ("nas: .", "\"nas:\" is a directory"),
+            ("nas:x/ .", "\"nas:x/\" is a directory"),
+            ("nas:x/ nas:y .", "\"nas:x/\" is a directory"),
+            ("nas:x/ -", "\"nas:x/\" is a directory"),
+            (".. nas:x/", "no file name"),
             (
-                &["-", "nas:"],
+                "- nas:",
                 "\"nas:\" is a directory, and standard input has no name",
             ),
             (
-                &["-", "nas:x/"],
+                "- nas:x/",
                 "\"nas:x/\" is a directory, and standard input has no name",
             ),
             (
-                &["-", "a", "nas:x"],
+                "- a nas:x",
                 "standard input or output cannot be one of several",
             ),
             (
-                &["nas:x", "nas:y", "-"],
+                "nas:x nas:y -",
                 "standard input or output cannot be one of several",
             ),
-            (&["-r", "-", "nas:x"], "-r cannot be used"),
-            (&["-a", "nas:x", "-"], "-a cannot be used"),
-            (&["-n", "-", "nas:x"], "-n cannot be used"),
-            (&["-p", "-", "nas:x"], "-p cannot be used"),
-            (&["--delta", "-", "nas:x"], "--delta cannot be used"),
-            (&["--inplace", "nas:x", "-"], "--inplace cannot be used"),
-            (&["x/a", "y/a", "nas:"], "two sources are named \"a\""),
-            (
-                &["-r", "nas:x/a", "nas:y/a", "."],
-                "two sources are named \"a\"",
-            ),
-            (&["-r", "--delete", "a/", "b/", "nas:"], "--delete"),
-            (&["-r", "--delete", "a", "b/", "nas:"], "--delete"),
-            (&["--files-from", "list", "a", "b", "nas:"], "--files-from"),
+            ("-r - nas:x", "-r cannot be used"),
+            ("-a nas:x -", "-a cannot be used"),
+            ("-n - nas:x", "-n cannot be used"),
+            ("-p - nas:x", "-p cannot be used"),
+            ("--delta - nas:x", "--delta cannot be used"),
+            ("--inplace nas:x -", "--inplace cannot be used"),
+            ("x/a y/a nas:", "two sources are named \"a\""),
+            ("-r nas:x/a nas:y/a .", "two sources are named \"a\""),
+            ("-r --delete a/ b/ nas:", "--delete"),
+            ("-r --delete a b/ nas:", "--delete"),
+            ("--files-from list a b nas:", "--files-from"),
         ] {
             let error = plan(words)
                 .map(|plan| panic!("{words:?}: {plan:?}"))
@@ -633,5 +613,8 @@ mod tests {
                 .to_string();
             assert!(error.contains(said), "{words:?}: {error}");
         }
+        let unnamed = plan("- nas:x/").unwrap_err();
+        let hint = unnamed.hint(&Invocation::of(&[]));
+        assert_eq!(hint.unwrap(), "give it a name, as in nas:x/NAME");
     }
 }

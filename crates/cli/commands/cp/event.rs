@@ -45,7 +45,6 @@ mod tests {
 
     use nicstripe::{
         Awaited, BitRate, EntryOutcome, FailCode, LinkProgress, LinkState, Name, Progress, Verdict,
-        trust::PublicKey,
     };
     use serde_json::{Value, to_value};
 
@@ -53,7 +52,7 @@ mod tests {
     use crate::output::json;
     use nicstripe_testkit::Schema;
 
-    use crate::commands::cp::view::tests::link;
+    use crate::commands::cp::view::tests::{connected, link, queued, started, state, unreachable};
 
     fn line(event: &Event) -> Value {
         let event = fields(event, true);
@@ -65,150 +64,62 @@ mod tests {
         let schema = Schema::load("cp-event");
         let link_progress = with!(LinkProgress::new(link("eth1")), bytes: 3, rate: BitRate(8), state: LinkState::LeftOut("by name".into()));
         let progress = with!(Progress::default(), bytes: 5, size: 10, open: false, files: None, resumed: 2, rate: BitRate(8), links: vec![link_progress]);
-        for (event, name) in [
+        let entry = |outcome| entry(b"a/\xff", outcome);
+        let copied = |verdict| entry(EntryOutcome::Copied { verdict, bytes: 5 });
+        let failed = EntryOutcome::Failed {
+            code: FailCode::Io,
+            text: "because".into(),
+        };
+        let since = Duration::from_millis(1500);
+        let awaited = Awaited::Opening;
+        let files = Some(FileCounts { done: 1, found: 2 });
+        let down = LinkState::Down("no carrier".into());
+        for (name, events) in [
+            ("connected", vec![connected(None), connected(Some("nas"))]),
+            ("link", vec![state("eth1", down)]),
+            ("started", vec![started(10, 2)]),
             (
-                Event::Connected {
-                    key: PublicKey::from_bytes([1; 32]).unwrap(),
-                    name: None,
-                },
-                "connected",
-            ),
-            (
-                Event::Connected {
-                    key: PublicKey::from_bytes([1; 32]).unwrap(),
-                    name: Some("nas".into()),
-                },
-                "connected",
-            ),
-            (
-                Event::Link {
-                    link: link("eth1"),
-                    state: LinkState::Down("no carrier".into()),
-                },
-                "link",
-            ),
-            (
-                Event::Started {
-                    size: 10,
-                    resumed: 2,
-                },
-                "started",
-            ),
-            (Event::Progress(progress.clone()), "progress"),
-            (
-                Event::Progress(with!(progress.clone(), open: true)),
                 "progress",
+                vec![
+                    Event::Progress(progress.clone()),
+                    Event::Progress(with!(progress.clone(), open: true)),
+                    Event::Progress(with!(progress, open: true, files: files)),
+                ],
             ),
             (
-                Event::Progress(
-                    with!(progress, open: true, files: Some(FileCounts { done: 1, found: 2 })),
-                ),
-                "progress",
-            ),
-            (
-                entry(
-                    b"a/b",
-                    EntryOutcome::Copied {
-                        verdict: Verdict::Create,
-                        bytes: 5,
-                    },
-                ),
                 "entry",
+                vec![
+                    copied(Verdict::Create),
+                    copied(Verdict::Replace),
+                    entry(EntryOutcome::Skipped(Verdict::Same)),
+                    entry(EntryOutcome::Skipped(Verdict::Newer)),
+                    entry(EntryOutcome::Deleted),
+                    entry(EntryOutcome::Special),
+                    entry(failed),
+                ],
             ),
+            ("waiting", vec![Event::Waiting { since }]),
             (
-                entry(
-                    b"a/\xff",
-                    EntryOutcome::Copied {
-                        verdict: Verdict::Replace,
-                        bytes: 5,
-                    },
-                ),
-                "entry",
-            ),
-            (entry(b"a", EntryOutcome::Skipped(Verdict::Same)), "entry"),
-            (entry(b"a", EntryOutcome::Skipped(Verdict::Newer)), "entry"),
-            (entry(b"a", EntryOutcome::Deleted), "entry"),
-            (entry(b"a", EntryOutcome::Special), "entry"),
-            (
-                entry(
-                    b"a",
-                    EntryOutcome::Failed {
-                        code: FailCode::Io,
-                        text: "because".into(),
-                    },
-                ),
-                "entry",
-            ),
-            (
-                Event::Waiting {
-                    since: Duration::from_millis(1500),
-                },
-                "waiting",
-            ),
-            (
-                Event::Unreachable {
-                    host: "nas".into(),
-                    interfaces: vec!["eth1".into(), "eth2".into()],
-                    since: Duration::from_secs(2),
-                    patience: Some(Duration::from_secs(600)),
-                },
                 "unreachable",
+                vec![
+                    unreachable(&["eth1", "eth2"], Some(600)),
+                    unreachable(&[], None),
+                ],
             ),
-            (
-                Event::Unreachable {
-                    host: "nas".into(),
-                    interfaces: Vec::new(),
-                    since: Duration::from_secs(2),
-                    patience: None,
-                },
-                "unreachable",
-            ),
-            (
-                Event::Stalled {
-                    since: Duration::from_secs(10),
-                    awaited: Awaited::Opening,
-                },
-                "stalled",
-            ),
-            (
-                Event::Crowded {
-                    running: 64,
-                    since: Duration::from_secs(10),
-                },
-                "crowded",
-            ),
-            (
-                Event::Queued {
-                    host: "nas".into(),
-                    since: Duration::from_secs(2),
-                    most: Some(64),
-                },
-                "queued",
-            ),
-            (
-                Event::Queued {
-                    host: "nas".into(),
-                    since: Duration::from_secs(2),
-                    most: None,
-                },
-                "queued",
-            ),
-            (Event::Restarted, "restarted"),
+            ("stalled", vec![Event::Stalled { since, awaited }]),
+            ("crowded", vec![Event::Crowded { running: 64, since }]),
+            ("queued", vec![queued(Some(64)), queued(None)]),
+            ("restarted", vec![Event::Restarted]),
         ] {
-            let line = line(&event);
-            assert_eq!(line["event"], name);
-            schema.check(&line);
+            for event in events {
+                let line = line(&event);
+                assert_eq!(line["event"], name);
+                schema.check(&line);
+            }
         }
         let start = start(&["a".into()], OsStr::new("nas:"), false);
-        for event in [start, fields(&begun(), false)] {
+        for event in [start, fields(&started(0, 0), false)] {
             schema.check(&to_value(json::line(SCHEMA, Duration::ZERO, event)).unwrap());
-        }
-    }
-
-    fn begun() -> Event {
-        Event::Started {
-            size: 0,
-            resumed: 0,
         }
     }
 
@@ -235,7 +146,7 @@ mod tests {
             (&tree["size_bytes"], &tree["files"], &tree["files_found"]),
             (&5.into(), &1.into(), &2.into())
         );
-        let started = to_value(fields(&begun(), false)).unwrap();
+        let started = to_value(fields(&started(0, 0), false)).unwrap();
         assert_eq!(started.get("size_bytes"), None);
     }
 
@@ -253,10 +164,7 @@ mod tests {
 
     #[test]
     fn a_link_event_is_flat() {
-        let line = line(&Event::Link {
-            link: link("eth1"),
-            state: LinkState::Down("no carrier".into()),
-        });
+        let line = line(&state("eth1", LinkState::Down("no carrier".into())));
         let expected = r#"{"event":"link","interface":"eth1","reason":"no carrier","remote":"10.0.0.2","schema":"nicstripe-cp-event/1","state":"down","time_s":0.25}"#;
         assert_eq!(line, serde_json::from_str::<Value>(expected).unwrap());
     }

@@ -6,7 +6,7 @@ use nicstripe::{Client, Name, TreeOptions};
 
 use super::{
     copy_kind::{CopyKind, check_remote},
-    error::PlanError,
+    error::pipe_among_others,
 };
 use crate::{connect::globs::names_of, failure::Failure};
 
@@ -29,7 +29,7 @@ pub(super) async fn expand(
                 name: name.clone(),
                 to,
             }),
-            _ => Err(PlanError::PipeAmongOthers.into()),
+            _ => Err(pipe_among_others().into()),
         },
         CopyKind::GetTree {
             sources,

@@ -1,13 +1,11 @@
 //! Options of scp, rsync and cp that `nicstripe cp` lacks or defines differently, and the options
 //! to type instead.
 
-use std::ffi::OsStr;
-
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use super::arguments::Cp;
 use crate::{
-    failure::{CommandError, exit::Exit},
+    failure::{Fault, exit::Exit},
     text::{answers::answer_in, invocation::Invocation},
 };
 
@@ -90,52 +88,28 @@ const VALUED: &[Valued] = &[
     },
 ];
 
-/// A path looks like the value of an option letter that takes one in scp.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("-{letter} takes no value, unlike scp's: \"{value}\" would be a source")]
-pub(super) struct ScpValue {
-    letter: char,
-    value: String,
-}
-
-impl CommandError for ScpValue {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-
-    /// Returns the hint for the value, with the command that has the equivalent option of
-    /// `nicstripe cp`.
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        let Self { letter, value } = self;
-        let valued = VALUED.iter().find(|valued| valued.letter == *letter)?;
-        let words = valued.instead.into_iter().flatten();
-        let instead: Vec<String> = words.map(|word| word.replace("VALUE", value)).collect();
-        let command = invocation.without_letter(*letter, OsStr::new(value), &instead)?;
-        Some(format!("{}: {command}", valued.answer))
-    }
-}
-
 /// Rejects a first path that looks like the value of an scp option before it, as in `-l 8000`. It
 /// would be taken as a source.
-pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), ScpValue> {
+pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), Fault> {
     let [value, _, _, ..] = &cp.paths[..] else {
         return Ok(());
     };
     let Some(text) = value.to_str() else {
         return Ok(());
     };
-    let is_typed = |valued: &&Valued| {
-        (valued.is_value)(text)
-            && invocation
-                .without_letter(valued.letter, value, &[])
-                .is_some()
+    let command = |valued: &Valued| {
+        let words = valued.instead.into_iter().flatten();
+        let instead: Vec<String> = words.map(|word| word.replace("VALUE", text)).collect();
+        invocation.without_letter(valued.letter, value, &instead)
     };
-    VALUED.iter().find(is_typed).map_or(Ok(()), |valued| {
-        Err(ScpValue {
-            letter: valued.letter,
-            value: text.to_owned(),
-        })
-    })
+    let mut suspects = VALUED.iter().filter(|valued| (valued.is_value)(text));
+    let Some((valued, command)) = suspects.find_map(|valued| Some((valued, command(valued)?)))
+    else {
+        return Ok(());
+    };
+    let letter = valued.letter;
+    let error = format!("-{letter} takes no value, unlike scp's: \"{text}\" would be a source");
+    Err(Fault::new(Exit::Usage, error).with_hint(format!("{}: {command}", valued.answer)))
 }
 
 /// Returns the option that a usage error is about, as clap spells it.
@@ -172,24 +146,28 @@ const ABSENT: &str = "\
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::cp::arguments::tests::parse;
+    use crate::{commands::cp::arguments::tests::parse, failure::CommandError as _};
 
-    fn said(words: &[&str]) -> Option<String> {
-        let words = [&["nicstripe", "cp"], words].concat();
-        hint(&parse(&words[2..]).unwrap_err(), &Invocation::of(&words))
+    fn invocation(words: &str) -> Invocation {
+        let typed = ["nicstripe", "cp"].into_iter().chain(words.split(' '));
+        Invocation::of(&typed.collect::<Vec<_>>())
+    }
+
+    fn said(words: &str) -> Option<String> {
+        hint(&parse(words).unwrap_err(), &invocation(words))
     }
 
     #[test]
     fn what_is_needless_here_is_left_out_of_the_command() {
         for (words, command) in [
-            (&["-avhP", "a", "nas:"][..], "cp -avh a nas:"),
-            (&["-P", "a", "nas:"], "cp a nas:"),
-            (&["-aPv", "a", "nas:"], "cp -av a nas:"),
-            (&["a", "nas:", "-P"], "cp a nas:"),
-            (&["-a", "--partial", "a", "nas:"], "cp -a a nas:"),
-            (&["--info=progress2", "a", "nas:"], "cp a nas:"),
-            (&["--progress", "a", "nas:"], "cp a nas:"),
-            (&["-aW", "a", "nas:"], "cp -a a nas:"),
+            ("-avhP a nas:", "cp -avh a nas:"),
+            ("-P a nas:", "cp a nas:"),
+            ("-aPv a nas:", "cp -av a nas:"),
+            ("a nas: -P", "cp a nas:"),
+            ("-a --partial a nas:", "cp -a a nas:"),
+            ("--info=progress2 a nas:", "cp a nas:"),
+            ("--progress a nas:", "cp a nas:"),
+            ("-aW a nas:", "cp -a a nas:"),
         ] {
             let said = said(words).unwrap_or_else(|| panic!("{words:?}"));
             assert!(
@@ -201,29 +179,17 @@ mod tests {
 
     #[test]
     fn a_value_of_scp_behind_a_letter_of_rsync_is_refused_and_nothing_else_is() {
-        let checked = |words: &[&str]| {
-            let words = [&["nicstripe", "cp"], words].concat();
-            let cp = parse(&words[2..]).unwrap();
-            let invocation = Invocation::of(&words);
-            check_values(&cp, &invocation)
-                .err()
-                .map(|error| error.hint(&invocation).unwrap())
+        let checked = |words: &str| {
+            let (cp, invocation) = (parse(words).unwrap(), invocation(words));
+            let error = check_values(&cp, &invocation).err()?;
+            error.hint(&invocation)
         };
         for (words, command) in [
-            (
-                &["-l", "8192", "a", "nas:"][..],
-                "cp --bwlimit 8192kbit a nas:",
-            ),
-            (
-                &["-rl", "8192", "a", "nas:"],
-                "cp -r --bwlimit 8192kbit a nas:",
-            ),
-            (&["-c", "aes128-ctr", "-r", "a", "nas:"], "cp -r a nas:"),
-            (
-                &["-S", "/usr/bin/ssh", "a", "nas:"],
-                "cp -e /usr/bin/ssh a nas:",
-            ),
-            (&["-X", "nrequests=64", "a", "nas:"], "cp a nas:"),
+            ("-l 8192 a nas:", "cp --bwlimit 8192kbit a nas:"),
+            ("-rl 8192 a nas:", "cp -r --bwlimit 8192kbit a nas:"),
+            ("-c aes128-ctr -r a nas:", "cp -r a nas:"),
+            ("-S /usr/bin/ssh a nas:", "cp -e /usr/bin/ssh a nas:"),
+            ("-X nrequests=64 a nas:", "cp a nas:"),
         ] {
             let hint = checked(words).unwrap_or_else(|| panic!("{words:?}"));
             assert!(
@@ -232,12 +198,12 @@ mod tests {
             );
         }
         for words in [
-            &["-l", "8192", "nas:"][..],
-            &["-l", "a", "8192", "nas:"],
-            &["-v", "8192", "a", "nas:"],
-            &["-c", "b", "a", "nas:"],
-            &["-A", "8192", "a", "nas:"],
-            &["--links", "8192", "a", "nas:"],
+            "-l 8192 nas:",
+            "-l a 8192 nas:",
+            "-v 8192 a nas:",
+            "-c b a nas:",
+            "-A 8192 a nas:",
+            "--links 8192 a nas:",
         ] {
             assert_eq!(checked(words), None, "{words:?}");
         }
@@ -247,9 +213,9 @@ mod tests {
     fn an_option_that_is_answered_is_none_of_ours() {
         let rows = NEEDLESS.lines().chain(ABSENT.lines());
         for option in rows.flat_map(|row| row.split(": ").next().unwrap().split(' ')) {
-            assert!(said(&[option, "a", "nas:"]).is_some(), "{option}");
+            assert!(said(&format!("{option} a nas:")).is_some(), "{option}");
         }
-        assert_eq!(said(&["--no-such-option", "a", "nas:"]), None);
-        assert_eq!(said(&["--port", "x", "a", "nas:"]), None);
+        assert_eq!(said("--no-such-option a nas:"), None);
+        assert_eq!(said("--port x a nas:"), None);
     }
 }

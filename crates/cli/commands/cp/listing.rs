@@ -9,45 +9,25 @@ use super::arguments::OutputArgs;
 /// A failed entry has no line, since the errors are printed at the end. A skipped one has a line
 /// with `-vv`.
 pub(super) fn line(wishes: OutputArgs, name: &Name, outcome: &EntryOutcome) -> Option<String> {
-    let words = words(outcome);
-    let is_silent = match outcome {
-        EntryOutcome::Skipped(_) => wishes.verbose < 2,
-        _ => words.printed.is_empty(),
-    };
-    let word = match wishes {
-        OutputArgs { compares: true, .. } => words.in_comparison,
-        OutputArgs { dry_run: true, .. } => words.in_dry_run,
-        _ => words.printed,
-    };
-    (!is_silent).then(|| format!("{word} {name}"))
-}
-
-/// Words for the outcome of a tree entry. Those printed are empty if it has no line.
-struct Words {
-    printed: &'static str,
-    in_dry_run: &'static str,
-    in_comparison: &'static str,
-}
-
-fn words(outcome: &EntryOutcome) -> Words {
     let [printed, in_dry_run, in_comparison] = match outcome {
         EntryOutcome::Copied {
             verdict: Verdict::Replace,
             ..
         } => ["replaced", "would replace", "different:"],
         EntryOutcome::Copied { .. } => ["copied", "would copy", "missing:"],
+        EntryOutcome::Skipped(_) if wishes.verbose < 2 => return None,
         EntryOutcome::Skipped(Verdict::Newer) => ["newer there:", "newer there:", "different:"],
         EntryOutcome::Skipped(_) => ["unchanged:", "unchanged:", "same:"],
         EntryOutcome::Special => ["skipped:", "skipped:", "skipped:"],
         EntryOutcome::Deleted => ["deleting", "would delete", "extra:"],
-        EntryOutcome::Failed { .. } => ["", "", ""],
-        _ => ["", "", ""],
+        _ => return None,
     };
-    Words {
-        printed,
-        in_dry_run,
-        in_comparison,
-    }
+    let word = match wishes {
+        OutputArgs { compares: true, .. } => in_comparison,
+        OutputArgs { dry_run: true, .. } => in_dry_run,
+        _ => printed,
+    };
+    Some(format!("{word} {name}"))
 }
 
 #[cfg(test)]

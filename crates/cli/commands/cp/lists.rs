@@ -3,15 +3,15 @@
 use std::{
     fs,
     io::{self, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use ignore::gitignore::GitignoreBuilder;
-use nicstripe::{Name, NameError};
+use nicstripe::Name;
 
 use super::filters::{Filter, Filters};
 use crate::{
-    failure::{CommandError, exit::Exit},
+    failure::{Fault, exit::Exit},
     process::streams,
     text::shown,
 };
@@ -33,11 +33,11 @@ impl Listed {
 
 /// Reads the paths to copy from a file of `--files-from`, or from standard input for `-`. Each ends
 /// with a NUL byte instead of a newline if `from0` is set.
-pub(super) fn listed_names(path: &Path, from0: bool) -> Result<Listed, ListError> {
+pub(super) fn listed_names(path: &Path, from0: bool) -> Result<Listed, Fault> {
     names_in(&read(path)?, path, from0)
 }
 
-pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Listed, ListError> {
+pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Listed, Fault> {
     let end = if from0 { 0 } else { b'\n' };
     let bytes = if from0 { bytes } else { without_mark(bytes) };
     let mut listed = Listed::default();
@@ -54,12 +54,11 @@ pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Listed,
             listed.is_source_listed = true;
             continue;
         }
-        let name = Name::parse(line).map_err(|source| ListError::Name {
-            path: path.to_owned(),
-            number: index + 1,
-            source,
-        })?;
-        listed.names.push(name);
+        let wrong = |error| {
+            let text = format!("{path:?}, name {}", index + 1);
+            Fault::new(Exit::Usage, text).because(error)
+        };
+        listed.names.push(Name::parse(line).map_err(wrong)?);
     }
     Ok(listed)
 }
@@ -80,7 +79,7 @@ fn beneath(mut line: &[u8]) -> &[u8] {
 
 impl Filters {
     /// Returns all patterns, including those in pattern files, as lines of gitignore(5).
-    pub(crate) fn read(&self) -> Result<Vec<String>, ListError> {
+    pub(crate) fn read(&self) -> Result<Vec<String>, Fault> {
         let mut patterns = Vec::new();
         for filter in &self.0 {
             match filter {
@@ -95,10 +94,11 @@ impl Filters {
 
 /// Checks the syntax of a pattern, so that the error names it. The library would reject it later
 /// without saying which one.
-fn check(pattern: &str) -> Result<(), ListError> {
-    let wrong = |source| ListError::Pattern {
-        pattern: shown(pattern),
-        source,
+fn check(pattern: &str) -> Result<(), Fault> {
+    let wrong = |error| {
+        let pattern = shown(pattern);
+        let text = format!("invalid pattern \"{pattern}\": expected .gitignore syntax");
+        Fault::new(Exit::Usage, text).because(error)
     };
     GitignoreBuilder::new("")
         .add_line(None, pattern)
@@ -106,10 +106,11 @@ fn check(pattern: &str) -> Result<(), ListError> {
         .map_err(wrong)
 }
 
-fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
+fn patterns_of(path: &Path) -> Result<Vec<String>, Fault> {
     let bytes = read(path)?;
-    let text = str::from_utf8(without_mark(&bytes)).map_err(|_| ListError::NotText {
-        path: path.to_owned(),
+    let text = str::from_utf8(without_mark(&bytes)).map_err(|_| {
+        let text = format!("{path:?} is not UTF-8: expected one pattern per line");
+        Fault::new(Exit::Usage, text)
     })?;
     let lines = text
         .lines()
@@ -117,9 +118,10 @@ fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ListError> {
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     if path.as_os_str() == "-" && streams::check_input().is_err() {
-        return Err(ListError::Closed);
+        let text = "standard input is closed: expected a list for \"-\"";
+        return Err(Fault::new(Exit::Usage, text));
     }
     let read = || match path.as_os_str() == "-" {
         true => {
@@ -129,53 +131,17 @@ fn read(path: &Path) -> Result<Vec<u8>, ListError> {
         }
         false => fs::read(path),
     };
-    read().map_err(|source| ListError::Read {
-        path: path.to_owned(),
-        source,
+    read().map_err(|error| {
+        Fault::new(Exit::Files, format!("cannot read the list {path:?}")).because(error)
     })
-}
-
-/// Error of reading the file of `--files-from` or `--exclude-from`.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ListError {
-    #[error("cannot read the list {path:?}")]
-    Read { path: PathBuf, source: io::Error },
-    /// `-` names standard input, which was closed when the process started.
-    #[error("standard input is closed: expected a list for \"-\"")]
-    Closed,
-    /// A name in the file is not a valid relative path.
-    #[error("{path:?}, name {number}")]
-    Name {
-        path: PathBuf,
-        /// Position of the name in the file, from 1.
-        number: usize,
-        source: NameError,
-    },
-    #[error("invalid pattern \"{pattern}\": expected .gitignore syntax")]
-    Pattern {
-        /// Invalid pattern, with control characters escaped.
-        pattern: String,
-        source: ignore::Error,
-    },
-    /// A pattern file is not UTF-8.
-    #[error("{path:?} is not UTF-8: expected one pattern per line")]
-    NotText { path: PathBuf },
-}
-
-impl CommandError for ListError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Read { .. } => Exit::Files,
-            _ => Exit::Usage,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::CommandError as _;
 
-    fn names(bytes: &[u8], from0: bool) -> Result<Vec<String>, ListError> {
+    fn names(bytes: &[u8], from0: bool) -> Result<Vec<String>, Fault> {
         let listed = names_in(bytes, "list".as_ref(), from0)?;
         Ok(listed.names.iter().map(ToString::to_string).collect())
     }
@@ -265,6 +231,10 @@ mod tests {
         ]);
         assert_eq!(filters.read().unwrap(), ["a", "*.o", "!keep.o", "!b"]);
         let missing = Filters(vec![Filter::ExcludeFrom(folder.path().join("missing"))]);
-        assert!(matches!(missing.read(), Err(ListError::Read { .. })));
+        assert_eq!(missing.read().unwrap_err().exit(), Exit::Files);
+        let broken = folder.path().join("broken");
+        fs::write(&broken, b"\xff").unwrap();
+        let broken = Filters(vec![Filter::ExcludeFrom(broken)]);
+        assert_eq!(broken.read().unwrap_err().exit(), Exit::Usage);
     }
 }

@@ -12,8 +12,8 @@ use std::{
 
 use rustix::fs::OFlags;
 
-use super::{copy_kind::CopyKind, error::PlanError, outlet::Outlet};
-use crate::failure::Failure;
+use super::{copy_kind::CopyKind, outlet::Outlet};
+use crate::failure::{Failure, Fault, exit::Exit};
 
 /// Follows the local target of a single file, as cp(1) does: a link to a file is kept and its file
 /// replaced, and what arrives for a character device or a FIFO is written into it, once another
@@ -26,14 +26,12 @@ pub(super) fn follow(kind: CopyKind) -> Result<CopyKind, Failure> {
         return Ok(kind);
     };
     let is_link = fs::symlink_metadata(&target).is_ok_and(|found| found.is_symlink());
-    let failed = |source| Failure::Write {
-        path: target.clone(),
-        source,
-    };
+    let failed = Failure::writing(&target);
     let object = match open_object(&target) {
         Ok(object) => object,
         Err(error) if is_link && error.kind() == io::ErrorKind::NotFound => {
-            return Err(PlanError::Dangling(target).into());
+            let text = format!("cannot write {target:?}: it is a symbolic link to a missing file");
+            return Err(Fault::new(Exit::Files, text).into());
         }
         Err(error) if is_link => return Err(failed(error)),
         // The copy itself reports what is wrong with its target.
@@ -48,7 +46,8 @@ pub(super) fn follow(kind: CopyKind) -> Result<CopyKind, Failure> {
         return Ok(CopyKind::GetPipe { name, to });
     }
     if of.is_socket() {
-        return Err(PlanError::Socket(target).into());
+        let text = format!("cannot replace {target:?}: it is a socket");
+        return Err(Fault::new(Exit::Files, text).into());
     }
     let target = match is_link && !of.is_dir() {
         true => fs::read_link(here).map_err(failed)?,

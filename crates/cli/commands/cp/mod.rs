@@ -74,9 +74,8 @@ use nicstripe::{Client, ClientBuilder, Event, Kind, Report, TreeOptions, routes:
 
 use self::{
     closing::Ends,
-    comparison::Differs,
     copy_kind::CopyKind,
-    error::{PlanError, SOCKET},
+    error::{SOCKET, dangling_source, directory, endless, not_a_directory, usage},
     plan::{Plan, tree_options},
     receipt::Wanted,
     replicas::Replicas,
@@ -101,7 +100,7 @@ use crate::{
     output::{logging, terminal::Terminal},
     places,
     process::{lately, presence::Presence, runtime, signals::Signals, streams},
-    text::invocation::Invocation,
+    text::{first_true, invocation::Invocation},
 };
 
 impl Cp {
@@ -109,7 +108,8 @@ impl Cp {
     pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         let wishes = self.output();
         if wishes.json && is_pipe(self.target()) {
-            return Err(PlanError::JsonToPipe.into());
+            let text = "--json and --json-stream cannot be used with standard output as the target";
+            return Err(usage(text).into());
         }
         if let Some(copies) = self.to_many() {
             return many::run(copies, terminal);
@@ -121,7 +121,8 @@ impl Cp {
             Ok((report, ends)) => {
                 let tree = report.tree.as_ref();
                 let shortfall = tree.and_then(|tree| Shortfall::of(tree, &self));
-                let differs = tree.filter(|_| wishes.compares).and_then(Differs::of);
+                let differs = tree.filter(|_| wishes.compares);
+                let differs = differs.and_then(comparison::differs);
                 let failure = shortfall.map(Failure::from);
                 let failure = failure.or_else(|| differs.map(Failure::from));
                 (Some((report, ends)), failure)
@@ -145,19 +146,16 @@ impl Cp {
         habits::check_values(self, &Invocation::of_this_process())?;
         #[cfg(feature = "web")]
         if let Some(copy) = S3Copy::of(self)? {
-            self.links.check()?;
-            let keeper = self.session.keeper()?;
+            let keeper = self.keeper()?;
             return runtime::run(copy.run(self, keeper, terminal, show));
         }
         #[cfg(feature = "web")]
         if let Some(copy) = WebCopy::of(self)? {
-            self.links.check()?;
-            let keeper = self.session.keeper()?;
+            let keeper = self.keeper()?;
             return runtime::run(copy.run(self, keeper, terminal, show));
         }
         if let Some(copy) = Replicas::of(self)? {
-            self.links.check()?;
-            let keeper = self.session.keeper()?;
+            let keeper = self.keeper()?;
             return runtime::run(copy.run(self, keeper, terminal, show));
         }
         let mut plan = Plan::of(self)?;
@@ -308,6 +306,12 @@ impl Cp {
         Ok(())
     }
 
+    /// Checks the links, and starts the helper for host routes.
+    fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
+        self.links.check()?;
+        self.session.keeper()
+    }
+
     /// Connects to the daemon at a place. `adapt` adds to the settings of the copy.
     async fn connect(
         &self,
@@ -364,8 +368,8 @@ fn check_here(plan: &Plan, tree: &TreeArguments) -> Result<(), Failure> {
             ),
             _ => Ok(()),
         },
-        CopyKind::PutPipe { .. } => streams::check_input(),
-        CopyKind::GetPipe { to: None, .. } => streams::check_output(),
+        CopyKind::PutPipe { .. } => Ok(streams::check_input()?),
+        CopyKind::GetPipe { to: None, .. } => Ok(streams::check_output()?),
         _ => check_target(plan),
     }
 }
@@ -386,7 +390,7 @@ fn check_target(plan: &Plan) -> Result<(), Failure> {
         _ => return Ok(()),
     };
     match is_wrong {
-        true => Err(PlanError::NotADirectory(target.clone()).into()),
+        true => Err(not_a_directory(target).into()),
         false => Ok(()),
     }
 }
@@ -397,31 +401,28 @@ fn check_source(
     takes_directories: bool,
     takes_nodes: bool,
 ) -> Result<(), Failure> {
-    let path = path.to_owned();
     match found {
         Ok(metadata) if metadata.is_dir() && !takes_directories => {
-            Err(PlanError::Directory(path).into())
+            Err(directory(&format!("{path:?}")).into())
         }
-        Ok(metadata) => match endless(&metadata) {
-            Some(kind) if !takes_nodes => Err(PlanError::Endless { path, kind }.into()),
+        Ok(metadata) => match kind_without_end(&metadata) {
+            Some(kind) if !takes_nodes => Err(endless(path, kind).into()),
             _ => Ok(()),
         },
-        Err(_) if path.is_symlink() => Err(PlanError::DanglingSource(path).into()),
-        Err(source) => Err(Failure::Source { path, source }),
+        Err(_) if path.is_symlink() => Err(dangling_source(path).into()),
+        Err(error) => Err(Failure::opening(path)(error)),
     }
 }
 
 /// Returns the kind of a file without a size; `None` for all others. Opening a FIFO would wait for a
 /// writer.
-fn endless(metadata: &fs::Metadata) -> Option<&'static str> {
+fn kind_without_end(metadata: &fs::Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
-    [
+    first_true([
         (kind.is_fifo(), "a FIFO"),
         (kind.is_char_device(), "a character device"),
         (kind.is_socket(), SOCKET),
-    ]
-    .into_iter()
-    .find_map(|(is_kind, name)| is_kind.then_some(name))
+    ])
 }
 
 fn ends_with_slash(path: &Path) -> bool {
@@ -507,6 +508,8 @@ fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Te
 #[cfg(test)]
 pub(crate) mod tests {
     pub(crate) use super::{
-        error::PlanError, lists::ListError, shortfall::tests::shortfall, view::tests::link,
+        error::{both_local, directory, not_a_directory},
+        shortfall::tests::shortfall,
+        view::tests::link,
     };
 }

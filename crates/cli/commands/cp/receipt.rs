@@ -22,9 +22,9 @@ use super::{
     single::{name_of_put, path_of_get},
 };
 use crate::{
-    commands::receipt::{Document, Place, ReceiptError, Words},
-    connect::location::{LocationError, shown_place},
-    failure::Failure,
+    commands::receipt::{Document, Place, Words, of_one_file},
+    connect::location::shown_place,
+    failure::{Failure, Fault, exit::Exit},
     places,
     text::shown,
 };
@@ -56,15 +56,21 @@ impl Wanted {
             CopyKind::Put { .. } => Arrives::There(name_of_put(client, plan).await?.0),
             CopyKind::PutPipe { name } => Arrives::There(name.clone()),
             CopyKind::Get { name, target } => Arrives::Here(path_of_get(name, target)),
-            _ => return Err(ReceiptError::OneFile.into()),
+            _ => return Err(of_one_file().into()),
         };
         let name = file.name()?;
         if Name::parse(name.to_string().as_bytes()).ok() != Some(name.clone()) {
-            return Err(ReceiptError::Name(name.to_string()).into());
+            let text = format!("the name {name} has bytes that a receipt cannot hold");
+            return Err(Fault::new(Exit::Usage, text).into());
         }
         let peer = client.peer().await?;
         if peer.name.is_none() {
-            return Err(ReceiptError::NoKey(plan.place.to_string()).into());
+            let place = &plan.place;
+            let text =
+                format!("{place} has no key that lasts, so that nobody could check its receipt");
+            return Err(Fault::new(Exit::Usage, text)
+                .with_hint("run nicstripe serve there, and pair with it")
+                .into());
         }
         Ok(Some(Self {
             place: Place::at(path)?,
@@ -99,7 +105,7 @@ impl Wanted {
             .digest
             .is_some_and(|digest| digest != receipt.outline.digest())
         {
-            return Err(ReceiptError::Changed(receipt.name.to_string()).into());
+            return Err(changed(&receipt.name.to_string()).into());
         }
         self.place.write(&Document::of(&receipt, &receiver, words))
     }
@@ -111,7 +117,7 @@ impl Arrives {
             Self::There(name) => Ok(name.clone()),
             Self::Here(path) => {
                 let own = path.file_name().unwrap_or_default().as_bytes();
-                Ok(Name::new([own]).map_err(LocationError::from)?)
+                Ok(Name::new([own])?)
             }
         }
     }
@@ -124,12 +130,14 @@ async fn read(path: &Path) -> Result<(Outline, SystemTime), Failure> {
         let found = file.metadata()?;
         let outline = outline_of(&file, found.len())?;
         // What changed while it was read is what no copy was.
-        match file.metadata()?.modified()? == found.modified()? {
-            true => Ok(Some((outline, found.modified()?))),
-            false => Ok(None),
-        }
+        let is_same = file.metadata()?.modified()? == found.modified()?;
+        Ok::<_, io::Error>(is_same.then_some((outline, found.modified()?)))
     });
-    let read = read.await.map_err(io::Error::other).and_then(|read| read);
-    let read = read.map_err(Failure::opening(path))?;
-    Ok(read.ok_or_else(|| ReceiptError::Changed(shown(path)))?)
+    let read = read.await?.map_err(Failure::opening(path))?;
+    Ok(read.ok_or_else(|| changed(&shown(path)))?)
+}
+
+fn changed(name: &str) -> Fault {
+    let text = format!("{name} changed after it was copied: there is no receipt");
+    Fault::new(Exit::SourceChanged, text)
 }

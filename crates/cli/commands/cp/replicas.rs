@@ -27,10 +27,10 @@ use crate::{
         location::{Location, Remote, RemotePath, shown_place},
         setup::{self, Connected},
     },
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::terminal::Terminal,
     process::signals::Signals,
-    text::{invocation::Invocation, shown},
+    text::shown,
 };
 
 /// Copy of one file that several machines have.
@@ -58,7 +58,8 @@ impl Replicas {
         };
         let shard = cp.tree.shard.shard.is_some().then_some("--shard");
         if let Some(option) = shard.or_else(|| cp.first_option_without_parts()) {
-            return Err(ReplicaError::With(option).into());
+            let text = format!("{option} cannot be used with a file of several machines");
+            return Err(Fault::new(Exit::Usage, text).into());
         }
         match Location::parse(cp.target())? {
             Location::Local(target) => Ok(Some(Self {
@@ -66,7 +67,7 @@ impl Replicas {
                 remotes,
                 target,
             })),
-            Location::Remote(_) | Location::Pipe => Err(ReplicaError::Target.into()),
+            Location::Remote(_) | Location::Pipe => Err(Fault::new(Exit::Usage, TARGET).into()),
         }
     }
 
@@ -131,7 +132,7 @@ impl Replicas {
         signals: &mut Signals,
     ) -> Result<(Report, Ends), Failure> {
         let Some((_, _, name)) = connected.first() else {
-            return Err(ReplicaError::Target.into());
+            return Err(Fault::new(Exit::Usage, TARGET).into());
         };
         let target = path_of_get(name, &self.target);
         show.begin(&CopyKind::Get {
@@ -198,7 +199,9 @@ async fn connect(
         RemotePath::File(name) => Ok((connected, name)),
         RemotePath::Root | RemotePath::Directory(_) => {
             connected.close().await;
-            Err(ReplicaError::Directory(shown_place(typed)).into())
+            let typed = shown_place(typed);
+            let text = format!("{typed} is a directory: expected a file that all machines have");
+            Err(Fault::new(Exit::Files, text).into())
         }
     }
 }
@@ -220,29 +223,8 @@ fn replicas_of(source: &OsStr) -> Option<(Vec<OsString>, Vec<Remote>)> {
     Some((typed, remotes))
 }
 
-/// Error of a copy from several machines.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReplicaError {
-    #[error("a file of several machines is copied to here: expected HOST:FILE,HOST:FILE PATH")]
-    Target,
-    #[error("{0} cannot be used with a file of several machines")]
-    With(&'static str),
-    #[error("{0} is a directory: expected a file that all machines have")]
-    Directory(String),
-}
-
-impl CommandError for ReplicaError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Target | Self::With(_) => Exit::Usage,
-            Self::Directory(_) => Exit::Files,
-        }
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
-    }
-}
+const TARGET: &str =
+    "a file of several machines is copied to here: expected HOST:FILE,HOST:FILE PATH";
 
 #[cfg(test)]
 mod tests {

@@ -150,8 +150,8 @@ pub(crate) mod tests {
     use crate::commands::cp::arguments::tests::parse;
     use nicstripe_testkit::with;
 
-    fn cp(words: &[&str]) -> Cp {
-        parse(&[words, &["src", "nas:"]].concat()).unwrap()
+    fn cp(words: &str) -> Cp {
+        parse(&format!("{words} src nas:")).unwrap()
     }
 
     fn tree(codes: &[FailCode]) -> TreeReport {
@@ -168,44 +168,42 @@ pub(crate) mod tests {
 
     /// Returns the error of a tree copy that ran with the arguments `words`, with one failed entry
     /// per code.
-    pub(crate) fn shortfall(codes: &[FailCode], words: &[&str]) -> Shortfall {
+    pub(crate) fn shortfall(codes: &[FailCode], words: &str) -> Shortfall {
         Shortfall::of(&tree(codes), &cp(words)).unwrap()
     }
 
     #[test]
     fn where_nothing_failed_there_is_none() {
-        assert_eq!(Shortfall::of(&tree(&[]), &cp(&["-r"])), None);
+        assert_eq!(Shortfall::of(&tree(&[]), &cp("-r")), None);
     }
 
     #[test]
     fn the_sentence_counts_what_failed_among_what_was_found() {
         assert_eq!(
-            shortfall(&[FailCode::Io, FailCode::Exists], &["-r"]).to_string(),
+            shortfall(&[FailCode::Io, FailCode::Exists], "-r").to_string(),
             "2 of 11 files failed"
         );
-        let changed = shortfall(&[FailCode::SourceChanged], &["-r"]);
+        let changed = shortfall(&[FailCode::SourceChanged], "-r");
         assert_eq!(
             changed.to_string(),
             "1 of 10 files changed or vanished while they were read"
         );
         assert!(changed.exit() == Exit::SourceChanged);
-        assert!(
-            shortfall(&[FailCode::SourceChanged, FailCode::Io], &["-r"]).exit() == Exit::Partial
-        );
+        assert!(shortfall(&[FailCode::SourceChanged, FailCode::Io], "-r").exit() == Exit::Partial);
     }
 
     #[test]
     fn the_first_twenty_are_shown_and_all_when_asked_for() {
-        let short = shortfall(&[FailCode::Io; 30], &["-r"]);
+        let short = shortfall(&[FailCode::Io; 30], "-r");
         assert_eq!(
             (short.details().len(), short.details()[20].as_str()),
             (21, "and 10 more; -v shows them")
         );
         assert_eq!(short.details()[0], "\"f0\": because");
-        assert_eq!(shortfall(&[FailCode::Io; 30], &["-rv"]).details().len(), 30);
+        assert_eq!(shortfall(&[FailCode::Io; 30], "-rv").details().len(), 30);
         let mut many = tree(&[FailCode::Io; 3]);
         many.failed = 5000;
-        let shown = Shortfall::of(&many, &cp(&["-rv"])).unwrap();
+        let shown = Shortfall::of(&many, &cp("-rv")).unwrap();
         assert_eq!(shown.details()[3], "and 4,997 more");
     }
 
@@ -228,20 +226,16 @@ pub(crate) mod tests {
         for (codes, words, next_step) in [
             (
                 &[FailCode::Exists, FailCode::Exists][..],
-                &["-r", "--no-replace"][..],
+                "-r --no-replace",
                 Some(NextStep::Replace),
             ),
-            (&[FailCode::Exists], &["-rf"], None),
-            (
-                &[FailCode::Exists, FailCode::Io],
-                &["-r", "--no-replace"],
-                None,
-            ),
-            (&[FailCode::NotAFile], &["-u"], Some(NextStep::Recurse)),
-            (&[FailCode::NotAFile], &["-a"], None),
-            (&[FailCode::SourceChanged], &["-r"], Some(NextStep::Rerun)),
-            (&[FailCode::NotPermitted], &["-r"], Some(NextStep::Rights)),
-            (&[FailCode::Refused], &["-r"], None),
+            (&[FailCode::Exists], "-rf", None),
+            (&[FailCode::Exists, FailCode::Io], "-r --no-replace", None),
+            (&[FailCode::NotAFile], "-u", Some(NextStep::Recurse)),
+            (&[FailCode::NotAFile], "-a", None),
+            (&[FailCode::SourceChanged], "-r", Some(NextStep::Rerun)),
+            (&[FailCode::NotPermitted], "-r", Some(NextStep::Rights)),
+            (&[FailCode::Refused], "-r", None),
         ] {
             assert_eq!(
                 shortfall(codes, words).next_step(),

@@ -300,78 +300,44 @@ mod tests {
 
     #[test]
     fn what_a_dry_run_would_do_is_a_result_unless_that_is_json() {
-        let dry = |quiet, json, verbose| {
-            OutputArgs {
-                dry_run: true,
+        for (dry_run, quiet, json, verbose, list) in [
+            (true, false, false, 0, List::Results),
+            (true, false, true, 0, List::Nowhere),
+            (true, false, true, 1, List::Messages),
+            (true, true, false, 0, List::Nowhere),
+            (false, false, false, 1, List::Messages),
+            (false, false, false, 0, List::Nowhere),
+        ] {
+            let wishes = OutputArgs {
+                dry_run,
                 verbose,
                 ..wishes(Progress::Auto, quiet, json)
-            }
-            .list()
-        };
-        assert_eq!(dry(false, false, 0), List::Results);
-        assert_eq!(dry(false, true, 0), List::Nowhere);
-        assert_eq!(dry(false, true, 1), List::Messages);
-        assert_eq!(dry(true, false, 0), List::Nowhere);
-        assert_eq!(
-            OutputArgs {
-                verbose: 1,
-                ..wishes(Progress::Auto, false, false)
-            }
-            .list(),
-            List::Messages
-        );
-        assert_eq!(wishes(Progress::Auto, false, false).list(), List::Nowhere);
+            };
+            assert_eq!(wishes.list(), list, "{wishes:?}");
+        }
     }
 
     #[test]
-    fn bars_are_drawn_on_a_terminal_unless_somebody_wants_less() {
-        assert_eq!(
-            wishes(Progress::Auto, false, false).drawing(Screen::Terminal),
-            Drawing::Bars
+    fn progress_is_drawn_where_it_can_be_unless_somebody_wants_less() {
+        use Progress::{Always, Auto, Never};
+        let (seen, log) = (
+            Drawing::Lines(BETWEEN_LINES_SEEN),
+            Drawing::Lines(BETWEEN_LINES),
         );
-        assert_eq!(
-            wishes(Progress::Auto, true, false).drawing(Screen::Terminal),
-            Drawing::Nothing
-        );
-        assert_eq!(
-            wishes(Progress::Auto, false, true).drawing(Screen::Terminal),
-            Drawing::Nothing
-        );
-        assert_eq!(
-            wishes(Progress::Auto, false, false).drawing(Screen::None),
-            Drawing::Nothing
-        );
-        assert_eq!(
-            wishes(Progress::Never, false, false).drawing(Screen::Terminal),
-            Drawing::Nothing
-        );
-    }
-
-    #[test]
-    fn always_is_obeyed_with_bars_or_lines() {
-        assert_eq!(
-            wishes(Progress::Always, true, true).drawing(Screen::Terminal),
-            Drawing::Bars
-        );
-        assert_eq!(
-            wishes(Progress::Always, false, false).drawing(Screen::None),
-            Drawing::Lines(BETWEEN_LINES)
-        );
-    }
-
-    #[test]
-    fn a_dumb_terminal_has_lines_unless_somebody_wants_less() {
-        assert_eq!(
-            wishes(Progress::Auto, false, false).drawing(Screen::Dumb),
-            Drawing::Lines(BETWEEN_LINES_SEEN)
-        );
-        assert_eq!(
-            wishes(Progress::Auto, true, false).drawing(Screen::Dumb),
-            Drawing::Nothing
-        );
-        assert_eq!(
-            wishes(Progress::Never, false, false).drawing(Screen::Dumb),
-            Drawing::Nothing
-        );
+        for (progress, quiet, json, screen, drawing) in [
+            (Auto, false, false, Screen::Terminal, Drawing::Bars),
+            (Auto, true, false, Screen::Terminal, Drawing::Nothing),
+            (Auto, false, true, Screen::Terminal, Drawing::Nothing),
+            (Auto, false, false, Screen::None, Drawing::Nothing),
+            (Never, false, false, Screen::Terminal, Drawing::Nothing),
+            (Always, true, true, Screen::Terminal, Drawing::Bars),
+            (Always, false, false, Screen::None, log),
+            (Auto, false, false, Screen::Dumb, seen),
+            (Auto, true, false, Screen::Dumb, Drawing::Nothing),
+            (Never, false, false, Screen::Dumb, Drawing::Nothing),
+        ] {
+            let drawn = wishes(progress, quiet, json).drawing(screen);
+            assert_eq!(drawn, drawing, "{progress:?} {quiet} {json} {screen:?}");
+        }
     }
 }

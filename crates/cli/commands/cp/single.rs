@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsStr,
-    fmt, fs,
+    fs,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -17,7 +17,7 @@ use nicstripe::{
 use super::{copy_kind::CopyKind, plan::Plan, show::Show, watch::watch};
 use crate::{
     connect::location::LocationError,
-    failure::{CommandError, Failure, exit::Exit, hint::NextStep},
+    failure::{Failure, Fault, exit::Exit, hint::NextStep},
     process::signals::Signals,
     text::{invocation::Invocation, shown},
 };
@@ -242,19 +242,14 @@ impl SingleCopy {
         source: &Path,
         name: Option<&Name>,
     ) -> Result<Self, Failure> {
-        let open = |error| Failure::Source {
-            path: source.to_owned(),
-            source: error,
-        };
-        let own_name = own_name(source.file_name().unwrap_or_default().as_bytes())?;
+        let open = Failure::opening(source);
+        let own_name = Name::new([source.file_name().unwrap_or_default().as_bytes()])?;
         let looked = stat_of(&fs::metadata(source).map_err(open)?);
         let (name, found) = match name {
             None => (own_name.clone(), at_daemon(client, &own_name).await?),
             Some(name) => match at_daemon(client, name).await? {
                 Err(Obstacle::Directory) => {
-                    let inside = name
-                        .join(own_name.file_name())
-                        .map_err(LocationError::from)?;
+                    let inside = name.join(own_name.file_name())?;
                     let found = at_daemon(client, &inside).await?;
                     (inside, found)
                 }
@@ -280,7 +275,7 @@ impl SingleCopy {
 
     async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
         let source = client.stat(name).await?;
-        let own_name = own_name(name.file_name())?;
+        let own_name = Name::new([name.file_name()])?;
         let target = path_of_get(name, target);
         let found = existing_at(&target);
         let shown = shown(&target);
@@ -299,7 +294,7 @@ impl SingleCopy {
     }
 
     /// Returns an error if the target can be neither created nor replaced.
-    fn check(&self, options: CopyOptions) -> Result<(), TargetError> {
+    fn check(&self, options: CopyOptions) -> Result<(), Fault> {
         match &self.found {
             Err(Obstacle::NoParent(_)) if options.parents => Ok(()),
             Err(obstacle) => Err(self.error(obstacle.clone())),
@@ -312,12 +307,34 @@ impl SingleCopy {
         matches!(&self.found, Ok(Some(found)) if found.kind != Kind::File)
     }
 
-    fn error(&self, obstacle: Obstacle) -> TargetError {
-        TargetError {
-            host: self.host.clone(),
-            name: self.shown.clone(),
-            obstacle,
-        }
+    /// Returns the error of a target that cannot be created or replaced.
+    fn error(&self, obstacle: Obstacle) -> Fault {
+        let name = &self.shown;
+        let (text, step) = match &obstacle {
+            Obstacle::Differs => (
+                format!("\"{name}\" exists and differs"),
+                Some(NextStep::Replace),
+            ),
+            Obstacle::Special => (
+                format!("cannot replace \"{name}\": it is not a regular file"),
+                Some(NextStep::Replace),
+            ),
+            Obstacle::Directory => (
+                format!("cannot replace \"{name}\": it is a directory"),
+                None,
+            ),
+            Obstacle::NoParent(directory) => (
+                format!("cannot write \"{name}\": no directory \"{directory}\""),
+                Some(NextStep::Create),
+            ),
+            Obstacle::NotADirectory(directory) => (
+                format!("cannot write \"{name}\": \"{directory}\" is not a directory"),
+                None,
+            ),
+        };
+        let at = self.host.as_ref().map(|host| format!("{host}: "));
+        let hint = step.map(|step| step.text(&Invocation::of_this_process()));
+        Fault::new(Exit::Files, at.unwrap_or_default() + &text).hinted(hint)
     }
 
     /// Completes the report of a copy that ended without a transfer.
@@ -342,10 +359,6 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
     Stat::new(kind, metadata.len(), modified)
 }
 
-fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
-    Ok(Name::new([bytes]).map_err(LocationError::from)?)
-}
-
 /// Returns the state of a target path at the daemon.
 async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
     let error = match client.stat(name).await {
@@ -354,7 +367,7 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
         Err(error) => error,
     };
     for count in 1..name.components().len() {
-        let parent = Name::new(name.components().take(count)).map_err(LocationError::from)?;
+        let parent = Name::new(name.components().take(count))?;
         match client.stat(&parent).await {
             Ok(stat) if stat.kind == Kind::File => {
                 return Ok(Err(Obstacle::NotADirectory(parent.to_string())));
@@ -395,15 +408,6 @@ fn existing_at(path: &Path) -> Found {
     }
 }
 
-/// Error of a single-file copy whose target cannot be created or replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct TargetError {
-    /// Host of the daemon, if the target is remote.
-    host: Option<String>,
-    name: String,
-    obstacle: Obstacle,
-}
-
 /// Reason why the target of a single-file copy cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Obstacle {
@@ -416,43 +420,6 @@ enum Obstacle {
     NoParent(String),
     /// A parent of the target is not a directory. Contains its path.
     NotADirectory(String),
-}
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(host) = &self.host {
-            write!(f, "{host}: ")?;
-        }
-        let name = &self.name;
-        match &self.obstacle {
-            Obstacle::Differs => write!(f, "\"{name}\" exists and differs"),
-            Obstacle::Special => write!(f, "cannot replace \"{name}\": it is not a regular file"),
-            Obstacle::Directory => write!(f, "cannot replace \"{name}\": it is a directory"),
-            Obstacle::NoParent(directory) => {
-                write!(f, "cannot write \"{name}\": no directory \"{directory}\"")
-            }
-            Obstacle::NotADirectory(directory) => write!(
-                f,
-                "cannot write \"{name}\": \"{directory}\" is not a directory"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TargetError {}
-
-impl CommandError for TargetError {
-    fn exit(&self) -> Exit {
-        Exit::Files
-    }
-
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match &self.obstacle {
-            Obstacle::Differs | Obstacle::Special => Some(NextStep::Replace.text(invocation)),
-            Obstacle::NoParent(_) => Some(NextStep::Create.text(invocation)),
-            Obstacle::Directory | Obstacle::NotADirectory(_) => None,
-        }
-    }
 }
 
 /// File size in bytes from which a message announces the comparison of two files. Smaller files are

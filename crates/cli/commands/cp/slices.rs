@@ -9,7 +9,9 @@ use std::{
     time::SystemTime,
 };
 
-use nicstripe::{Client, CopyOptions, Error, LargeFile, Name, Slice};
+use nicstripe::{
+    Client, CopyOptions, Error, LargeFile, Name, NameError, RenameOptions, Slice, Stat,
+};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, BufReader, copy_buf};
 
 /// What tells a file from what it was before: its size and time stand for its content.
@@ -124,6 +126,37 @@ pub(super) fn options_of(offset: u64, size: u64) -> CopyOptions {
         parents: true,
         ..CopyOptions::default()
     }
+}
+
+/// Returns what has a name at the daemon; `None` if nothing has.
+pub(super) async fn found(client: &Client, name: &Name) -> Result<Option<Stat>, Error> {
+    match client.stat(name).await {
+        Err(error) if error.is_not_found() => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Returns the name `own` beside another one; `None` stands for the root.
+pub(super) fn beside(name: Option<&Name>, own: &[u8]) -> Result<Name, NameError> {
+    let mut components: Vec<&[u8]> = name.into_iter().flat_map(Name::components).collect();
+    components.pop();
+    components.push(own);
+    Name::new(components)
+}
+
+/// Gives a whole file its name.
+pub(super) async fn name(
+    client: &Client,
+    whole: &Name,
+    to: &Name,
+    replace: bool,
+) -> Result<(), Error> {
+    let options = RenameOptions {
+        replace,
+        parents: true,
+        only_if: None,
+    };
+    client.rename(whole, to, options).await
 }
 
 /// Gives a file of all ranges its time and mode, durably.

@@ -7,6 +7,7 @@ use clap::Args;
 use nicstripe::Share;
 
 use super::{filters::Filters, shard::ShardArgs};
+use crate::text::first_true;
 
 /// Options of `cp` for trees. With most of them, even a single file is copied as a tree, which
 /// compares it with an existing file first.
@@ -112,15 +113,13 @@ impl TreeArguments {
     /// Returns the first typed option that needs a tree copy or a dry run, such as `-r` or `-n`.
     /// Options without effect do not count.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
-        self.options()
-            .find_map(|(is_given, name)| is_given.then_some(name))
+        first_true(self.options())
     }
 
     #[cfg(feature = "web")]
     /// Like [`first_option`](Self::first_option), without `--files-from`.
     pub(crate) fn first_option_beside_a_list(&self) -> Option<&'static str> {
-        self.options()
-            .find_map(|(is_given, name)| (is_given && name != LIST).then_some(name))
+        first_true(self.options().filter(|(_, name)| *name != LIST))
     }
 
     fn options(&self) -> impl Iterator<Item = (bool, &'static str)> {

@@ -348,10 +348,36 @@ pub(crate) mod tests {
         )
     }
 
-    fn state(interface: &str, state: LinkState) -> Event {
-        Event::Link {
-            link: link(interface),
-            state,
+    pub(crate) fn state(interface: &str, state: LinkState) -> Event {
+        let link = link(interface);
+        Event::Link { link, state }
+    }
+
+    pub(crate) fn connected(name: Option<&str>) -> Event {
+        Event::Connected {
+            key: PublicKey::from_bytes([1; 32]).unwrap(),
+            name: name.map(str::to_owned),
+        }
+    }
+
+    pub(crate) fn started(size: u64, resumed: u64) -> Event {
+        Event::Started { size, resumed }
+    }
+
+    pub(crate) fn unreachable(interfaces: &[&str], patience: Option<u64>) -> Event {
+        Event::Unreachable {
+            host: "nas".into(),
+            interfaces: interfaces.iter().map(|name| (*name).into()).collect(),
+            since: Duration::from_secs(2),
+            patience: patience.map(Duration::from_secs),
+        }
+    }
+
+    pub(crate) fn queued(most: Option<u32>) -> Event {
+        Event::Queued {
+            host: "nas".into(),
+            since: Duration::from_secs(2),
+            most,
         }
     }
 
@@ -359,15 +385,9 @@ pub(crate) mod tests {
     fn the_status_line_says_how_far_it_is_at_every_moment() {
         let mut view = View::default();
         assert_eq!(view.status(), "connecting");
-        view.apply(&Event::Connected {
-            key: PublicKey::from_bytes([1; 32]).unwrap(),
-            name: None,
-        });
+        view.apply(&connected(None));
         assert_eq!(view.status(), "connected, opening the file");
-        view.apply(&Event::Started {
-            size: 4_000_000,
-            resumed: 0,
-        });
+        view.apply(&started(4_000_000, 0));
         assert_eq!(view.status(), "0 B of 3.8 MiB (0 %), 0.0 kB/s, 0 links");
         view.apply(&progress(
             1_000_000,
@@ -515,13 +535,8 @@ pub(crate) mod tests {
             since: Duration::from_secs(seconds),
         };
         assert_eq!(view.apply(&waiting(2)), None);
-        let unreachable = Event::Unreachable {
-            host: "right".into(),
-            interfaces: vec!["eth1".into(), "eth2".into()],
-            since: Duration::from_secs(2),
-            patience: Some(Duration::from_secs(600)),
-        };
-        let text = "right is unreachable on eth1, eth2; trying for 10 min, ^C keeps what arrived";
+        let unreachable = unreachable(&["eth1", "eth2"], Some(600));
+        let text = "nas is unreachable on eth1, eth2; trying for 10 min, ^C keeps what arrived";
         assert_eq!(view.apply(&unreachable), Some(Notice::Warning(text.into())));
         assert!(view.waiting.is_some());
         let mut piped = View {
@@ -536,12 +551,6 @@ pub(crate) mod tests {
 
     #[test]
     fn a_first_contact_without_an_answer_names_what_is_tried() {
-        let silent = |interfaces: &[&str]| Event::Unreachable {
-            host: "nas".into(),
-            interfaces: interfaces.iter().map(|name| (*name).into()).collect(),
-            since: Duration::from_secs(2),
-            patience: None,
-        };
         for (interfaces, text) in [
             (
                 &["eth1", "eth2"][..],
@@ -549,18 +558,13 @@ pub(crate) mod tests {
             ),
             (&[], "nas does not answer; still trying, ^C ends"),
         ] {
-            let told = View::default().apply(&silent(interfaces));
+            let told = View::default().apply(&unreachable(interfaces, None));
             assert_eq!(told, Some(Notice::Warning(text.into())));
         }
     }
 
     #[test]
     fn a_wait_for_a_place_says_how_many_there_are() {
-        let queued = |most| Event::Queued {
-            host: "nas".into(),
-            since: Duration::from_secs(2),
-            most,
-        };
         let told = |text: &str| Some(Notice::Told(text.into()));
         assert_eq!(
             View::default().apply(&queued(Some(64))),

@@ -3,7 +3,7 @@
 use std::{
     env,
     fs::{self, File, FileType},
-    io::{self, BufReader, Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -142,11 +142,9 @@ fn sources() -> Vec<PathBuf> {
 
 pub(super) fn digest_of(path: &Path) -> Result<Digest, Fault> {
     let mut hasher = blake3::Hasher::new();
-    let mut read = || {
-        let mut source = BufReader::with_capacity(BUFFER, File::open(path)?);
-        io::copy(&mut source, &mut hasher)
-    };
-    read().map_err(failed(&format!("cannot read {path:?}")))?;
+    File::open(path)
+        .and_then(|file| hasher.update_reader(file).map(drop))
+        .map_err(failed(&format!("cannot read {path:?}")))?;
     Ok(Digest(*hasher.finalize().as_bytes()))
 }
 

@@ -7,17 +7,20 @@ use std::{
     ffi::OsString,
     io,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::Path,
 };
 
 use clap::{ArgAction, Args};
-use nicstripe::{Client, Error, FailCode, trust::ExecRule};
+use nicstripe::{
+    Client, Error, FailCode,
+    trust::{ExecRule, PeerOptions},
+};
 
 use crate::{
     connect::{connect_arguments::ConnectArgs, place::Place, setup::Needs},
-    failure::{CommandError, Failure, exit::Exit, hint::to_allow},
+    failure::{Failure, Fault, exit::Exit, hint::to_allow},
     output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
-    text::invocation::Invocation,
 };
 
 /// Run a command on a machine, with its input, output and exit status, over every cable
@@ -131,7 +134,7 @@ impl Exec {
         if self.is_subsystem {
             return match &self.words[..] {
                 [name] if name == "sftp" => Ok(vec![guard::SFTP_SERVER.into()]),
-                _ => Err(ExecError::Subsystem.into()),
+                _ => Err(usage("no such subsystem: expected -s PEER sftp")),
             };
         }
         if self.are_exact() {
@@ -139,10 +142,14 @@ impl Exec {
             return Ok(words.collect());
         }
         let typed: Vec<&[u8]> = self.words.iter().map(|word| word.as_bytes()).collect();
-        let words = split(&typed.join(&b' ')).ok_or(ExecError::Words)?;
-        match words.is_empty() {
-            true => Err(ExecError::Missing.into()),
-            false => Ok(words),
+        match split(&typed.join(&b' ')) {
+            None => Err(usage(
+                "the command cannot be split into words: expected closed quotes, or -- before it",
+            )),
+            Some(words) if words.is_empty() => Err(usage(
+                "no command: expected PEER and a command, such as nas -- zfs list",
+            )),
+            Some(words) => Ok(words),
         }
     }
 
@@ -165,11 +172,7 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
-    let failed = |source| Failure::Source {
-        path: "-".into(),
-        source,
-    };
-    let stdin = streams::input(PIPE).map_err(failed)?;
+    let stdin = streams::input(PIPE).map_err(Failure::opening(Path::new("-")))?;
     let stdout = streams::output(PIPE).map_err(Failure::Output)?;
     let stderr = streams::errors(PIPE).map_err(Failure::Output)?;
     let ended = client.exec(words.iter().cloned(), stdin, stdout, stderr);
@@ -181,12 +184,13 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
             code: code @ (FailCode::Refused | FailCode::NotPermitted),
             text,
             ..
-        }) => Err(ExecError::Refused {
-            host,
-            rule: (code == FailCode::NotPermitted).then(|| ExecRule::shown(words)),
-            text,
+        }) => {
+            // No rule would permit what is refused otherwise.
+            let is_rule = code == FailCode::NotPermitted;
+            let hint = is_rule.then(|| permitting(&host, words)).flatten();
+            let text = format!("{host} refused: {text}");
+            Err(Fault::new(Exit::Refused, text).hinted(hint).into())
         }
-        .into()),
         // The reader of an output has gone: no failure, as for results of other commands.
         Err(Error::File(error)) if error.source.kind() == io::ErrorKind::BrokenPipe => {
             Err(Failure::Output(error.source))
@@ -199,69 +203,36 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
                 "cannot {} {}: {}",
                 error.operation, error.name, error.source
             );
-            Err(ExecError::Lost(Exit::Files, text).into())
+            Err(Fault::new(Exit::Files, text).into())
         }
         Err(error) => {
+            // The command has no exit status, and running it again may not be what its user wants.
             let failure = Failure::from(error);
             // 1 is what many commands exit with.
             let exit = match failure.exit() {
                 Exit::Failed => Exit::Protocol,
                 exit => exit,
             };
-            Err(ExecError::Lost(exit, failure.one_line()).into())
+            Err(Fault::new(exit, failure.one_line()).into())
         }
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-enum ExecError {
-    #[error("no command: expected PEER and a command, such as nas -- zfs list")]
-    Missing,
-    #[error("the command cannot be split into words: expected closed quotes, or -- before it")]
-    Words,
-    #[error("no such subsystem: expected -s PEER sftp")]
-    Subsystem,
-    /// The command has no exit status. Running it again may not be what its user wants.
-    #[error("{1}")]
-    Lost(Exit, String),
-    #[error("{host} refused: {text}")]
-    Refused {
-        host: String,
-        /// Text of the rule that would permit the command; `None` if no rule would.
-        rule: Option<String>,
-        text: String,
-    },
+fn usage(text: &str) -> Failure {
+    Fault::new(Exit::Usage, text).into()
 }
 
-impl CommandError for ExecError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Missing | Self::Words | Self::Subsystem => Exit::Usage,
-            Self::Lost(exit, _) => *exit,
-            Self::Refused { .. } => Exit::Refused,
-        }
+/// Returns the hint for a command that no rule at the peer permits.
+fn permitting(host: &str, words: &[Vec<u8>]) -> Option<String> {
+    let rule: ExecRule = ExecRule::shown(words).parse().ok()?;
+    if is_one_word(&rule) {
+        return Some(ONE_WORD.to_owned());
     }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        let Self::Refused {
-            host,
-            rule: Some(rule),
-            ..
-        } = self
-        else {
-            return None;
-        };
-        let rule: ExecRule = rule.parse().ok()?;
-        if is_one_word(&rule) {
-            return Some(ONE_WORD.to_owned());
-        }
-        let rule = for_rsync(&rule).unwrap_or(rule);
-        let options = nicstripe::trust::PeerOptions {
-            exec: vec![rule],
-            ..nicstripe::trust::PeerOptions::unrestricted()
-        };
-        to_allow(host, &options)
-    }
+    let options = PeerOptions {
+        exec: vec![for_rsync(&rule).unwrap_or(rule)],
+        ..PeerOptions::unrestricted()
+    };
+    to_allow(host, &options)
 }
 
 /// Returns true if the rule is of a program whose name has blanks, and of no arguments.

@@ -10,8 +10,8 @@ use nicstripe::{Client, Kind, Name, Stat};
 use super::{Wishes, show::Listed};
 use crate::{
     connect::{
-        globs::names_of,
-        location::{Location, LocationError, Remote, RemotePath, parent},
+        globs::{join, names_of},
+        location::{Location, Remote, RemotePath, parent},
         place::Place,
         setup::Connected,
     },
@@ -211,12 +211,8 @@ async fn similar(client: &Client, name: &Name) -> Option<String> {
 
 /// Returns the place of an entry of a directory.
 pub(super) fn inside(dir: &Remote, leaf: &[u8]) -> Result<Remote, Failure> {
-    let name = match dir.path.name() {
-        Some(name) => name.join(leaf),
-        None => Name::new([leaf]),
-    };
     Ok(Remote {
-        path: RemotePath::File(name.map_err(LocationError::from)?),
+        path: RemotePath::File(join(dir.path.name(), leaf)?),
         ..dir.clone()
     })
 }

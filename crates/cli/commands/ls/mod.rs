@@ -24,14 +24,14 @@ use self::{
     show::{Listed, Show},
 };
 #[cfg(feature = "web")]
-use crate::{connect::location::is_s3, failure::Fault};
+use crate::{connect::location::is_s3, failure::exit::Exit};
 use crate::{
     connect::{
         arguments::LinkArgs,
         location::Remote,
         setup::{Connected, Needs, connect_without_routes},
     },
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault},
     output::{logging, terminal::Terminal},
     process::runtime,
     text::shown,
@@ -225,51 +225,19 @@ fn of_one(failure: Failure) -> Result<Failure, Failure> {
     }
 }
 
-/// Returns the failure of the command: that of the argument, or one that lists all of them.
+/// Returns the failure of the command: that of the argument, or one that lists those of some of `of`
+/// arguments, with the exit code of the first.
 fn outcome(mut failed: Vec<(String, Failure)>, of: usize) -> Result<(), Failure> {
-    match (failed.pop(), failed.is_empty()) {
-        (None, _) => Ok(()),
-        (Some((_, failure)), true) => Err(failure),
-        (Some(last), false) => {
-            failed.push(last);
-            Err(Several::of(&failed, of).into())
-        }
+    if failed.len() < 2 {
+        return failed.pop().map_or(Ok(()), |(_, failure)| Err(failure));
     }
-}
-
-/// Several arguments cannot be listed.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-struct Several {
-    text: String,
-    lines: Vec<String>,
-    exit: Exit,
-}
-
-impl Several {
-    /// Combines the failures of some of `of` arguments. The exit code is that of the first.
-    fn of(failed: &[(String, Failure)], of: usize) -> Self {
-        let lines = failed
-            .iter()
-            .map(|(argument, failure)| format!("{argument}: {}", failure.one_line()));
-        // A pattern may match directories of which several cannot be read.
-        let of = of.max(failed.len());
-        Self {
-            text: format!("{} of {of} could not be listed", failed.len()),
-            lines: lines.collect(),
-            exit: failed
-                .first()
-                .map_or(Exit::Files, |(_, failure)| failure.exit()),
-        }
-    }
-}
-
-impl CommandError for Several {
-    fn exit(&self) -> Exit {
-        self.exit
-    }
-
-    fn details(&self) -> &[String] {
-        &self.lines
-    }
+    let lines = failed
+        .iter()
+        .map(|(argument, failure)| format!("{argument}: {}", failure.one_line()));
+    // A pattern may match directories of which several cannot be read.
+    let (count, of) = (failed.len(), of.max(failed.len()));
+    let text = format!("{count} of {of} could not be listed");
+    Err(Fault::new(failed[0].1.exit(), text)
+        .with_details(lines.collect())
+        .into())
 }

@@ -16,7 +16,7 @@ use nicstripe::{
 use tokio::time::timeout;
 
 use super::trust::{
-    TrustError, check_name, reader, rights,
+    check_name, looser_by_pairing, reader, rights,
     rights::{Rights, RightsArgs},
     tell_change,
 };
@@ -25,7 +25,7 @@ use crate::{
         host::Host,
         invitation::{InvitationArgs, Meeting, failed, show},
     },
-    failure::Failure,
+    failure::{Failure, Fault},
     output::{logging, terminal::Terminal},
     places,
     process::{runtime, signals::Signals},
@@ -153,7 +153,7 @@ impl Pair {
                 Some(earlier) => match given.added_to(&earlier.options) {
                     Ok(options) => options,
                     Err(loosened) => {
-                        return Ok(Err(TrustError::by_pairing(earlier, loosened, given)));
+                        return Ok(Err(looser_by_pairing(earlier, &loosened, given)));
                     }
                 },
             };
@@ -242,7 +242,7 @@ impl Stored {
     fn new(
         path: PathBuf,
         line: &PublicLine,
-        change: impl FnOnce(&mut Peers, Option<&Peer>) -> Result<Result<(), TrustError>, PeersError>,
+        change: impl FnOnce(&mut Peers, Option<&Peer>) -> Result<Result<(), Fault>, PeersError>,
     ) -> Result<Self, Failure> {
         let (changed, earlier, peer) = Peers::edit(&path, |peers| {
             let earlier = peers.find(&line.key).cloned();

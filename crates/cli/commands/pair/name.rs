@@ -17,10 +17,10 @@ use tokio::{
 };
 
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::terminal::Terminal,
     process::streams,
-    text::{invocation::Invocation, shown},
+    text::shown,
 };
 
 /// Returns the name that the peer says, or asks the user for another one if a command with that name
@@ -38,7 +38,10 @@ pub(super) async fn chosen(
     let Some(doubt) = doubt else {
         return Ok(name);
     };
-    let doubtful = DoubtfulName { name, doubt };
+    let text = format!("the other machine calls itself {name:?}: {doubt}");
+    let hint =
+        "neither machine trusts the other; start again with a new code, and here with --name NAME";
+    let doubtful = Fault::new(Exit::Usage, text).with_hint(hint);
     if !stdin().is_terminal() || !terminal.is_interactive() {
         return Err(doubtful.into());
     }
@@ -66,24 +69,6 @@ async fn ask(
             None => return Ok(Some(name.to_owned())),
             Some(doubt) => terminal.say(format_args!("{:?}: {doubt}", shown(name))),
         }
-    }
-}
-
-/// Name that the other machine says and that is not taken unasked.
-#[derive(Debug, thiserror::Error)]
-#[error("the other machine calls itself {name:?}: {doubt}")]
-struct DoubtfulName {
-    name: String,
-    doubt: Doubt,
-}
-
-impl CommandError for DoubtfulName {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        Some("neither machine trusts the other; start again with a new code, and here with --name NAME".to_owned())
     }
 }
 

@@ -135,7 +135,11 @@ impl Trust {
             } => {
                 let rights = rights.given()?;
                 if rights.is_none() && !replace {
-                    return Err(TrustError::NoRights.into());
+                    let text = format!(
+                        "no right is given: expected {}, or --replace",
+                        rights::OPTIONS
+                    );
+                    return Err(Fault::new(Exit::Usage, text).into());
                 }
                 allow(&path, &which, &rights, replace)?.tell(terminal);
                 reader::tell(&path, terminal);
@@ -228,7 +232,7 @@ fn add(
         let loosened = had.as_ref().map(|had| had.loosened_by(&options));
         match (loosened, known) {
             (Some(loosened), Some(peer)) if !replace && !loosened.is_empty() => {
-                return Ok(Err(TrustError::looser(&peer, loosened, Some(rights))));
+                return Ok(Err(looser(&peer, &loosened, Some(rights))));
             }
             _ => {}
         }
@@ -259,7 +263,7 @@ fn allow(path: &Path, which: &str, rights: &Rights, replace: bool) -> Result<Cha
             true => rights.alone(),
             false => match rights.added_to(&peer.options) {
                 Ok(options) => options,
-                Err(loosened) => return Ok(Err(TrustError::looser(&peer, loosened, None))),
+                Err(loosened) => return Ok(Err(looser(&peer, &loosened, None))),
             },
         };
         peers.set_options(&peer.key, options)?;
@@ -283,19 +287,18 @@ fn found(peers: &Peers, key: &PublicKey) -> Result<Peer, PeersError> {
 }
 
 /// Returns the peer with exactly this name, key or fingerprint.
-fn find<'a>(peers: &'a Peers, which: &str) -> Result<&'a Peer, TrustError> {
+fn find<'a>(peers: &'a Peers, which: &str) -> Result<&'a Peer, Fault> {
     let of_key = |peer: &&Peer| peer.key.fingerprint() == which || peer.key.to_string() == which;
     let mut of_key = peers.iter().filter(of_key);
     let by_key = of_key.next().filter(|_| of_key.next().is_none());
     peers.by_name(which).or(by_key).ok_or_else(|| {
         let names: Vec<String> = peers.iter().map(name_of).collect();
-        TrustError::Unknown {
-            which: which.to_owned(),
-            known: match names.is_empty() {
-                true => "there are none yet".to_owned(),
-                false => format!("expected {}", names.join(", ")),
-            },
-        }
+        let known = match names.is_empty() {
+            true => "there are none yet".to_owned(),
+            false => format!("expected {}", names.join(", ")),
+        };
+        Fault::new(Exit::Failed, format!("no peer {which:?}: {known}"))
+            .with_hint("list the trusted peers: nicstripe trust list")
     })
 }
 
@@ -317,103 +320,32 @@ fn show(peer: &Peer, path: &Path) -> Vec<String> {
     left_aligned(&rows.map(|(what, value)| vec![what.to_owned(), value]))
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TrustError {
-    /// The line would give rights or restrict them, and another machine wrote it.
-    #[error(
-        "the line has the options {}: expected only {} KEY and a name, because the other machine does not choose its rights",
-        shown(options.to_string()),
-        PublicKey::KIND
-    )]
-    Options {
-        options: Box<PeerOptions>,
-        line: PublicLine,
-        /// Name as typed.
-        name: Option<String>,
-    },
-    /// A trusted peer would lose a restriction, or a key that is added again would get more.
-    #[error("{name} is already trusted, with other rights, and would lose or relax {}: expected --replace", loosened.join(", "))]
-    Looser {
-        name: String,
-        /// Options of the peers file.
-        loosened: Vec<&'static str>,
-        /// Command that adds to the rights.
-        adding: Option<String>,
-    },
-    /// A trusted peer would lose a restriction by pairing again.
-    #[error("{name} is already trusted, and would lose or relax {}: pairing only adds rights", loosened.join(", "))]
-    Paired {
-        name: String,
-        loosened: Vec<&'static str>,
-        /// Command that sets the rights.
-        setting: Option<String>,
-    },
-    #[error("no peer {which:?}: {known}")]
-    Unknown { which: String, known: String },
-    #[error("no right is given: expected {}, or --replace", rights::OPTIONS)]
-    NoRights,
+/// Returns the error of a change by which a trusted peer would lose a restriction, or a key that is added
+/// again would get more.
+fn looser(peer: &Peer, loosened: &[&str], rights: Option<&Rights>) -> Fault {
+    let text = format!(
+        "{} is already trusted, with other rights, and would lose or relax {}: expected --replace",
+        name_of(peer),
+        loosened.join(", ")
+    );
+    let adding = rights.and_then(|rights| allow_command(&handle_of(peer), &rights.alone()));
+    let adding = adding.map(|command| format!("to add to its rights: {command}; "));
+    let typed = Invocation::of_this_process().typed();
+    let adding = adding.unwrap_or_default();
+    let hint = format!("{adding}to set exactly these: {typed} --replace");
+    Fault::new(Exit::Usage, text).with_hint(hint)
 }
 
-impl TrustError {
-    fn looser(peer: &Peer, loosened: Vec<&'static str>, rights: Option<&Rights>) -> Self {
-        Self::Looser {
-            name: name_of(peer),
-            loosened,
-            adding: rights.and_then(|rights| allow_command(&handle_of(peer), &rights.alone())),
-        }
-    }
-
-    pub(crate) fn by_pairing(peer: &Peer, loosened: Vec<&'static str>, rights: &Rights) -> Self {
-        let setting = allow_command(&handle_of(peer), &rights.alone());
-        Self::Paired {
-            name: name_of(peer),
-            loosened,
-            setting: setting.map(|command| format!("{command} --replace")),
-        }
-    }
-}
-
-impl CommandError for TrustError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Unknown { .. } => Exit::Failed,
-            Self::Paired { .. } => Exit::Refused,
-            _ => Exit::Usage,
-        }
-    }
-
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match self {
-            Self::Options {
-                options,
-                line,
-                name,
-            } => {
-                let mut words = vec!["nicstripe".into(), "trust".into(), "add".into()];
-                words.push(line.to_string());
-                let name = name.iter().map(|name| format!("--name={name}"));
-                words.extend(name.chain(options_giving(options)));
-                Some(match command(&words) {
-                    Some(command) => format!("only if you want that machine to have these rights here: {command}"),
-                    None => "its options have characters that cannot be shown: give rights by the options of nicstripe trust add --help".to_owned(),
-                })
-            }
-            Self::Looser { adding, .. } => {
-                let typed = invocation.typed();
-                let adding = adding.iter();
-                let adding = adding.map(|command| format!("to add to its rights: {command}; "));
-                Some(format!(
-                    "{}to set exactly these: {typed} --replace",
-                    adding.collect::<String>()
-                ))
-            }
-            Self::Paired { setting, .. } => setting
-                .as_ref()
-                .map(|command| format!("to set exactly these: {command}")),
-            Self::Unknown { .. } => Some("list the trusted peers: nicstripe trust list".to_owned()),
-            Self::NoRights => None,
-        }
-    }
+/// Returns the error of a trusted peer that would lose a restriction by pairing again.
+pub(crate) fn looser_by_pairing(peer: &Peer, loosened: &[&str], rights: &Rights) -> Fault {
+    let text = format!(
+        "{} is already trusted, and would lose or relax {}: pairing only adds rights",
+        name_of(peer),
+        loosened.join(", ")
+    );
+    let setting = allow_command(&handle_of(peer), &rights.alone());
+    let hint = setting.map(|command| format!("to set exactly these: {command} --replace"));
+    Fault::new(Exit::Refused, text).hinted(hint)
 }
 
 /// Returns the text by which a command names a peer.
@@ -489,12 +421,23 @@ fn parse_line(text: &str, name: Option<&str>) -> Result<PublicLine, Failure> {
     }
     let peer: Peer = text.parse()?;
     let comment = peer.name.as_ref().map_or("", |name| name.as_str());
-    Err(TrustError::Options {
-        options: Box::new(peer.options),
-        line: PublicLine::new(peer.key, comment),
-        name: name.map(str::to_owned),
-    }
-    .into())
+    let verb = ["nicstripe", "trust", "add"].map(str::to_owned);
+    let line = PublicLine::new(peer.key, comment).to_string();
+    let name = name.map(|name| format!("--name={name}"));
+    let words = verb.into_iter().chain([line]).chain(name);
+    let words: Vec<String> = words.chain(options_giving(&peer.options)).collect();
+    let hint = match command(&words) {
+        Some(command) => {
+            format!("only if you want that machine to have these rights here: {command}")
+        }
+        None => "its options have characters that cannot be shown: give rights by the options of nicstripe trust add --help".to_owned(),
+    };
+    let text = format!(
+        "the line has the options {}: expected only {} KEY and a name, because the other machine does not choose its rights",
+        shown(peer.options.to_string()),
+        PublicKey::KIND
+    );
+    Err(Fault::new(Exit::Usage, text).with_hint(hint).into())
 }
 
 /// Returns the peer's name, or a dash if it has none.

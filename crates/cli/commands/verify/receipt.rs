@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use super::Verify;
 use crate::{
-    commands::receipt::{Checked, Document, ReceiptError},
+    commands::receipt::{Checked, Document, of_one_file},
     connect::{
         location::{Location, RemotePath, shown_place},
         setup::{Needs, connect_without_routes},
     },
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     output::{json::print_document, logging, terminal::Terminal},
     places,
     process::runtime,
-    text::{invocation::Invocation, quantity::Size},
+    text::quantity::Size,
 };
 
 /// Result as a JSON document.
@@ -46,7 +46,11 @@ pub(super) fn run(
     logging::start(terminal)?;
     let Checked { receipt, receiver } = document.check(path)?;
     let signer = name_of(&receiver, verify.signer.as_ref())?;
-    let signer = signer.ok_or(ReceiptError::Unknown(receiver))?;
+    let signer = signer.ok_or_else(|| {
+        let text = format!("the receiver's key is not trusted here: {receiver}");
+        let hint = format!("if you know that it is the receiver's: --signer '{receiver}'");
+        Fault::new(Exit::Refused, text).with_hint(hint)
+    })?;
     let found = outline_at(verify, target)?;
     let wrong = wrong_ranges(&receipt.outline, &found);
     let received = document.received();
@@ -65,12 +69,8 @@ pub(super) fn run(
     }
     let target = shown_place(target);
     if !wrong.is_empty() {
-        let differs = DiffersFromReceipt {
-            target,
-            sizes: (receipt.outline.size(), found.size()),
-            wrong,
-        };
-        return Err(differs.into());
+        let sizes = (receipt.outline.size(), found.size());
+        return Err(differs(&target, sizes, &wrong).into());
     }
     if !verify.output.quiet {
         terminal.say(format_args!(
@@ -126,13 +126,13 @@ fn outline_at(verify: &Verify, target: &OsStr) -> Result<Outline, Failure> {
                 RemotePath::File(name) => connected.client.outline(name).await,
                 RemotePath::Root | RemotePath::Directory(_) => {
                     connected.close().await;
-                    return Err(ReceiptError::OneFile.into());
+                    return Err(of_one_file().into());
                 }
             };
             connected.close().await;
             Ok(found?.1)
         }),
-        Location::Pipe => Err(ReceiptError::OneFile.into()),
+        Location::Pipe => Err(of_one_file().into()),
     }
 }
 
@@ -145,45 +145,25 @@ fn wrong_ranges(right: &Outline, found: &Outline) -> Vec<Range<u64>> {
     wrong
 }
 
-/// Error of a file that is not what its receipt says.
-#[derive(Debug)]
-struct DiffersFromReceipt {
-    target: String,
-    /// Size of the receipt, and of the file.
-    sizes: (u64, u64),
-    wrong: Vec<Range<u64>>,
-}
-
-impl std::fmt::Display for DiffersFromReceipt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} differs from its receipt", self.target)?;
-        let (right, found) = self.sizes;
-        if right != found {
-            write!(f, ": it has {found} bytes, expected {right}")?;
-        }
-        let shown = self.wrong.iter().take(MOST_SHOWN);
-        for (range, between) in
-            shown.zip(std::iter::once("; wrong: bytes ").chain(std::iter::repeat(", ")))
-        {
-            write!(f, "{between}{} to {}", range.start, range.end)?;
-        }
-        match self.wrong.len().saturating_sub(MOST_SHOWN) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+/// Returns the error of a file that is not what its receipt says. `sizes` are those of the receipt and of
+/// the file.
+fn differs(target: &str, (right, found): (u64, u64), wrong: &[Range<u64>]) -> Fault {
+    let mut text = format!("{target} differs from its receipt");
+    if right != found {
+        text += &format!(": it has {found} bytes, expected {right}");
     }
-}
-
-impl std::error::Error for DiffersFromReceipt {}
-
-impl CommandError for DiffersFromReceipt {
-    fn exit(&self) -> Exit {
-        Exit::Digest
+    let shown = wrong.iter().take(MOST_SHOWN);
+    let shown: Vec<String> = shown
+        .map(|range| format!("{} to {}", range.start, range.end))
+        .collect();
+    if !shown.is_empty() {
+        text += &format!("; wrong: bytes {}", shown.join(", "));
     }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
+    match wrong.len().saturating_sub(MOST_SHOWN) {
+        0 => {}
+        more => text += &format!(" and {more} more"),
     }
+    Fault::new(Exit::Digest, text)
 }
 
 /// Ranges that a message names.

@@ -12,7 +12,6 @@ mod ending;
 
 use std::{
     collections::VecDeque,
-    fmt,
     fs::{File, Metadata},
     future::poll_fn,
     io,
@@ -27,7 +26,7 @@ use std::{
 
 use nicstripe::{
     BitRate, Client, Digest, Error, Event, LinkProgress, Name, ObjectWriter, Progress,
-    RenameOptions, Report,
+    RenameOptions, Report, Stat,
     receipts::{ChainingValue, Outline, PIECE, outline_of, value_of},
 };
 use tokio::{
@@ -40,18 +39,18 @@ use tokio::{
 use self::ending::{End, Growth};
 use super::{
     copy_kind::CopyKind,
-    error::PlanError,
+    error,
     plan::Plan,
-    shard::{Hold, Store, inside, marking},
+    shard::{Hold, PART, Store, WHOLE},
     show::Show,
     single::name_of_put,
-    slices::{self, Version},
+    slices::{self, Version, beside},
     watch::{Running, Tell},
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     process::signals::Signals,
-    text::{invocation::Invocation, quantity::Size, shown},
+    text::{quantity::Size, shown},
 };
 
 /// Sends the file of a put while it grows, until it has ended.
@@ -63,14 +62,14 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
     let CopyKind::Put { source, .. } = &plan.kind else {
-        return Err(PlanError::Follow.into());
+        return Err(error::follow().into());
     };
     let (to, found) = signals.unless_stopped(name_of_put(client, plan)).await?;
     let follow = Follow {
         client: client.clone(),
         store: Store::AtDaemon {
             client: client.clone(),
-            dir: hidden(&to)?,
+            dir: beside(Some(&to), dir_name(&to).as_bytes())?,
         },
         from: source.clone(),
         to,
@@ -81,7 +80,8 @@ pub(super) async fn run(
         speaker: Mutex::new(()),
     };
     if follow.found.is_some() && !follow.replace {
-        return Err(FollowError::Exists { name: follow.to }.into());
+        let text = format!("cannot replace \"{}\": it exists", follow.to);
+        return Err(Fault::new(Exit::Files, text).into());
     }
     // Of unknown size.
     let name = follow.to.clone();
@@ -189,7 +189,7 @@ impl Sent {
 /// Why nothing was sent, or not all of it.
 enum Trouble {
     /// What was sent is of no use.
-    Spoiled(FollowError),
+    Spoiled(Failure),
     /// A rerun goes on.
     Failure(Failure),
 }
@@ -205,11 +205,11 @@ impl Follow {
         let hold = self.hold().await?;
         let sent = match self.send_held(growth, &tell).await {
             Ok(report) => Ok(report),
-            Err(Trouble::Spoiled(error)) => Err(error.into()),
+            Err(Trouble::Spoiled(failure)) => Err(failure),
             Err(Trouble::Failure(failure)) => return Err(failure),
         };
         hold.mark().await?;
-        self.clear().await?;
+        self.store.clear().await?;
         sent
     }
 
@@ -221,8 +221,8 @@ impl Follow {
                 Some(hold) => return Ok(hold),
                 None if begun.elapsed() < BUSY => sleep(BUSY_PAUSE).await,
                 None => {
-                    let name = self.to.clone();
-                    return Err(FollowError::Busy { name }.into());
+                    let text = format!("another process sends to \"{}\"", self.to);
+                    return Err(Fault::new(Exit::Refused, text).into());
                 }
             }
         }
@@ -289,7 +289,7 @@ impl Follow {
         loop {
             let size = growth.look().map_err(opening)?.len();
             if size < next {
-                return Err(self.spoiled(size, Spoiled::Shorter));
+                return Err(self.spoiled(size, SHORTER));
             }
             if let Some(of) = &ended
                 && !growth.has_still(&of.end).map_err(opening)?
@@ -333,11 +333,10 @@ impl Follow {
             }
             tokio::select! {
                 Some(run) = runs.join_next() => {
-                    let run = run.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
-                    match run {
+                    match run? {
                         Ok(run) => sent.on_run(run),
                         Err(failure) if is_short(&failure) => {
-                            return Err(self.spoiled(next, Spoiled::Shorter));
+                            return Err(self.spoiled(next, SHORTER));
                         }
                         Err(failure) => return Err(failure.into()),
                     }
@@ -375,7 +374,7 @@ impl Follow {
             let lines = values.iter().map(|value| format!("{}\n", Digest(value.0)));
             let text: String = lines.collect();
             let mark = range.start.to_string();
-            self.write(&mark, text).await?;
+            self.store.write(&mark, text).await?;
         }
         Ok(Run {
             range,
@@ -392,7 +391,7 @@ impl Follow {
         tell: &Tell,
     ) -> Result<(Vec<ChainingValue>, Report), Failure> {
         let options = slices::options_of(range.start, range.end);
-        let mut writer = self.client.create(&self.name(PART)?, options);
+        let mut writer = self.client.create(&self.store.name(PART)?, options);
         let speaking = self.speaker.try_lock();
         let tell = speaking.is_ok().then_some(tell);
         let mut values = Vec::new();
@@ -439,9 +438,9 @@ impl Follow {
         let mut wrong = all.filter(|(value, index)| sent.values[*index] != Some(**value));
         if let Some((_, index)) = wrong.next() {
             let at = index as u64 * PIECE;
-            return Err(self.spoiled(at, Spoiled::Rewritten));
+            return Err(self.spoiled(at, "was rewritten"));
         }
-        let part = self.name(PART)?;
+        let (part, whole) = (self.store.name(PART)?, self.store.name(WHOLE)?);
         if size == 0 {
             let empty = self.client.create(&part, slices::options_of(0, 0));
             empty.finish().await?;
@@ -451,38 +450,26 @@ impl Follow {
             sent.go_on_from(size);
             return Ok(None);
         }
-        let whole = self.name(WHOLE)?;
-        let renamed = self
-            .client
-            .rename(&part, &whole, RenameOptions::replacing());
-        renamed.await?;
+        let options = RenameOptions::replacing();
+        self.client.rename(&part, &whole, options).await?;
         Ok(Some(outline.digest()))
     }
 
     /// Gives the whole file its name. No mark is left then.
     async fn name_whole(&self) -> Result<(), Failure> {
-        let found = self.store.list(None).await?;
+        let found = self.store.list().await?;
         let marks = found.into_iter().map(|(file, _)| file);
         let marks: Vec<String> = marks.filter(|file| file != WHOLE).collect();
-        self.store.remove(&marks, &[]).await?;
-        let options = RenameOptions {
-            replace: self.replace,
-            parents: true,
-            only_if: None,
-        };
-        Ok(self
-            .client
-            .rename(&self.name(WHOLE)?, &self.to, options)
-            .await?)
+        self.store.remove(&marks).await?;
+        let whole = self.store.name(WHOLE)?;
+        Ok(slices::name(&self.client, &whole, &self.to, self.replace).await?)
     }
 
     /// Returns true if an earlier copy of this version needs only its name.
     async fn is_whole(&self, version: Version) -> Result<bool, Failure> {
-        match self.client.stat(&self.name(WHOLE)?).await {
-            Ok(found) => Ok(version.is_kept_as(found.size, found.modified) && !self.restart),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let found = slices::found(&self.client, &self.store.name(WHOLE)?).await?;
+        let is_it = |found: Stat| version.is_kept_as(found.size, found.modified);
+        Ok(found.is_some_and(is_it) && !self.restart)
     }
 
     /// Returns the values of the pieces that an earlier copy of the same file has sent. What is there of
@@ -493,17 +480,13 @@ impl Follow {
         if known.as_deref() == Some(source.as_bytes()) && !self.restart {
             let values = self.marked(found.len()).await?;
             let bytes = values.len() as u64 * PIECE;
-            let has_all = match self.client.stat(&self.name(PART)?).await {
-                Ok(part) => part.size >= bytes && found.len() >= bytes,
-                Err(error) if error.is_not_found() => false,
-                Err(error) => return Err(error.into()),
-            };
-            if has_all {
+            let part = slices::found(&self.client, &self.store.name(PART)?).await?;
+            if part.is_some_and(|part| part.size.min(found.len()) >= bytes) {
                 return Ok(values);
             }
         }
-        self.clear().await?;
-        self.write(SOURCE, source).await?;
+        self.store.clear().await?;
+        self.store.write(SOURCE, source).await?;
         Ok(Vec::new())
     }
 
@@ -527,31 +510,10 @@ impl Follow {
         Ok(values)
     }
 
-    fn spoiled(&self, at: u64, how: Spoiled) -> Trouble {
-        let path = self.from.clone();
-        Trouble::Spoiled(FollowError::Changed { path, at, how })
-    }
-
-    /// Removes what was sent and is not under its name.
-    async fn clear(&self) -> Result<(), Failure> {
-        let found = self.store.list(None).await?;
-        let files: Vec<String> = found.into_iter().map(|(file, _)| file).collect();
-        self.store.remove(&files, &[""]).await
-    }
-
-    async fn write(&self, file: &str, text: String) -> Result<(), Failure> {
-        self.client
-            .write(&self.name(file)?, text, marking())
-            .await?;
-        Ok(())
-    }
-
-    /// Returns the name of a file in the directory.
-    fn name(&self, file: &str) -> Result<Name, Failure> {
-        match &self.store {
-            Store::AtDaemon { dir, .. } => inside(dir, file),
-            Store::Here { .. } => Err(PlanError::Follow.into()),
-        }
+    fn spoiled(&self, at: u64, how: &str) -> Trouble {
+        let (path, at) = (shown(&self.from), Size(at));
+        let text = format!("{path} {how} at {at}: nothing is kept of it");
+        Trouble::Spoiled(Fault::new(Exit::SourceChanged, text).into())
     }
 }
 
@@ -615,14 +577,10 @@ fn hear(writer: &mut ObjectWriter, cx: &mut Context<'_>, tell: Option<&Tell>) {
     }
 }
 
-/// Returns the directory for the copy to a name, beside it.
-fn hidden(to: &Name) -> Result<Name, Failure> {
+/// Returns the name of the directory for the copy to a name, which is beside it.
+fn dir_name(to: &Name) -> String {
     let word = &blake3::hash(to.to_string().as_bytes()).to_hex()[..16];
-    let own = format!(".nicstripe-{word}.follow");
-    let mut components: Vec<&[u8]> = to.components().collect();
-    components.pop();
-    components.push(own.as_bytes());
-    Ok(Name::new(components).map_err(Error::from)?)
+    format!(".nicstripe-{word}.follow")
 }
 
 /// Returns what tells the file from another one that has its name later.
@@ -659,54 +617,10 @@ const MOST_TRIES: u32 = 5;
 /// Bytes of the longest mark: a line of 64 digits for each piece.
 const LONGEST_MARK: u64 = LONGEST / PIECE * 65;
 
-/// Files of the directory: what tells the source from another, the file of slices, its name once it is
-/// whole, and one that the process has that sends. A mark is named by the offset of its first piece.
+/// Files of the directory beside the file of slices: what tells the source from another, and one that the
+/// process has that sends. A mark is named by the offset of its first piece.
 const SOURCE: &str = "source";
-const PART: &str = "part";
-const WHOLE: &str = "whole";
 const SENDER: &str = "sender";
 
-/// Error of a copy of a growing file.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FollowError {
-    #[error("{} {how} at {}: nothing is kept of it", shown(.path), Size(*.at))]
-    Changed {
-        path: PathBuf,
-        at: u64,
-        how: Spoiled,
-    },
-    #[error("cannot replace \"{name}\": it exists")]
-    Exists { name: Name },
-    #[error("another process sends to \"{name}\"")]
-    Busy { name: Name },
-}
-
 /// What became of a file that only may grow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoiled {
-    Shorter,
-    Rewritten,
-}
-
-impl fmt::Display for Spoiled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shorter => "became shorter",
-            Self::Rewritten => "was rewritten",
-        })
-    }
-}
-
-impl CommandError for FollowError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Changed { .. } => Exit::SourceChanged,
-            Self::Exists { .. } => Exit::Files,
-            Self::Busy { .. } => Exit::Refused,
-        }
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
-    }
-}
+const SHORTER: &str = "became shorter";

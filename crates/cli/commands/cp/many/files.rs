@@ -14,7 +14,7 @@ use std::{
 use nicstripe::{Digest, Name, chain::item_size};
 use tokio::{sync::OnceCell, task::spawn_blocking};
 
-use super::super::slices::{BLOCK, Version};
+use super::super::slices::{BLOCK, Version, beside};
 
 /// Large files, and the items that they are cut into once the receivers are known.
 #[derive(Debug, Default)]
@@ -163,10 +163,7 @@ fn digest_of(path: &Path, range: Range<u64>) -> io::Result<Digest> {
 /// Returns the name under which a file is put together, beside its own.
 pub(super) fn staging(name: &Name, file: &LargeFile) -> Option<Name> {
     let own = format!(".nicstripe-{}.chain", file.version.word(name));
-    let mut components: Vec<&[u8]> = name.components().collect();
-    components.pop();
-    components.push(own.as_bytes());
-    Name::new(components).ok()
+    beside(Some(name), own.as_bytes()).ok()
 }
 
 /// Size of the files that go along the chain: of smaller ones, a batch of many is faster than each from

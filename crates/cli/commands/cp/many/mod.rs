@@ -10,7 +10,7 @@ mod files;
 mod flow;
 mod receiver;
 
-use std::{ffi::OsString, fs, io, sync::Arc, time::Instant};
+use std::{ffi::OsString, fs, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
 use nicstripe::routes::RouteKeeper;
@@ -21,7 +21,7 @@ use super::{
     arguments::{Cp, OutputArgs},
     check_here,
     copy_kind::CopyKind,
-    error::PlanError,
+    error::usage,
     plan::Plan,
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
     failure::Failure,
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals},
-    text::{counted, quantity::Size, shown},
+    text::{counted, first_true, quantity::Size, shown},
 };
 
 impl Cp {
@@ -90,8 +90,8 @@ pub(super) fn run(mut copies: Vec<Cp>, terminal: &Terminal) -> Result<(), Failur
             (cp.follow, "--follow"),
             (cp.receipt.is_some(), "--receipt"),
         ];
-        if let Some((_, option)) = of_one.into_iter().find(|(is_given, _)| *is_given) {
-            return Err(PlanError::OneTarget(option).into());
+        if let Some(option) = first_true(of_one) {
+            return Err(usage(format!("with {option} there is one DST")).into());
         }
         for cp in &copies {
             check_here(&Plan::of(cp)?, &cp.tree)?;
@@ -210,8 +210,7 @@ async fn begin(
         return Ok(None);
     };
     let is_recursive = copies[0].tree.is_recursive();
-    let found = spawn_blocking(move || Files::of(&sources, is_recursive)).await;
-    let mut files = found.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
+    let mut files = spawn_blocking(move || Files::of(&sources, is_recursive)).await?;
     if files.files.is_empty() {
         return Ok(None);
     }

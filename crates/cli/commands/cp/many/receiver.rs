@@ -6,7 +6,8 @@ use std::{
 };
 
 use nicstripe::{
-    Client, ClientBuilder, CopyOptions, Error, FailCode, FetchRequest, Kind, Name, RenameOptions,
+    Client, ClientBuilder, CopyOptions, Error, FailCode, FetchRequest, Kind, Name, NameError,
+    RenameOptions,
     chain::{Fault, Need},
     routes::RouteKeeper,
     trust::PublicKey,
@@ -256,8 +257,8 @@ async fn places(cp: &Cp, client: &Client) -> Result<Vec<Option<Name>>, Failure> 
             false => Name::new(all).map(Some),
         }
     };
-    let places: Result<_, _> = sources.iter().map(place).collect();
-    Ok(places.map_err(Error::from)?)
+    let places: Result<_, NameError> = sources.iter().map(place).collect();
+    Ok(places?)
 }
 
 /// Returns what an error of a receiver's session means for its order.

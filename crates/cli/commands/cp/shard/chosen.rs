@@ -6,7 +6,7 @@ use clap::Args;
 use nicstripe::{Share, ShareError};
 
 use crate::{
-    failure::{CommandError, exit::Exit},
+    failure::{Fault, exit::Exit},
     text::{invocation::Invocation, shown},
 };
 
@@ -47,11 +47,15 @@ impl ShardArgs {
     pub(in crate::commands::cp) fn share(
         self,
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Option<Share>, ShardError> {
+    ) -> Result<Option<Share>, Fault> {
         let share = match (self.shard, self.shards) {
             (None, _) => return Ok(None),
             (Some(Shard::Given(share)), None) => share,
-            (Some(Shard::Given(_)), Some(_)) => return Err(ShardError::Twice),
+            (Some(Shard::Given(_)), Some(_)) => {
+                return Err(wrong(
+                    "--shards goes with --shard auto: --shard K/N already has the number",
+                ));
+            }
             (Some(Shard::Auto), shards) => of_scheduler(&variable, shards)?,
         };
         Ok(Some(share))
@@ -74,6 +78,16 @@ struct Scheduler {
     count: Option<&'static str>,
 }
 
+/// Scheduler that tells only the number.
+const OTHER: Scheduler = Scheduler {
+    name: "",
+    number: "",
+    first: None,
+    base: 0,
+    step: None,
+    count: None,
+};
+
 const SCHEDULERS: [Scheduler; 4] = [
     Scheduler {
         name: "Slurm's job array",
@@ -86,26 +100,19 @@ const SCHEDULERS: [Scheduler; 4] = [
     Scheduler {
         name: "Slurm's tasks",
         number: "SLURM_PROCID",
-        first: None,
-        base: 0,
-        step: None,
         count: Some("SLURM_NTASKS"),
+        ..OTHER
     },
     Scheduler {
         name: "Kubernetes' indexed job",
         number: "JOB_COMPLETION_INDEX",
-        first: None,
-        base: 0,
-        step: None,
-        count: None,
+        ..OTHER
     },
     Scheduler {
         name: "GNU parallel",
         number: "PARALLEL_SEQ",
-        first: None,
         base: 1,
-        step: None,
-        count: None,
+        ..OTHER
     },
 ];
 
@@ -121,7 +128,7 @@ impl Scheduler {
         &self,
         variable: &impl Fn(&str) -> Option<OsString>,
         shards: Option<u32>,
-    ) -> Result<Share, ShardError> {
+    ) -> Result<Share, Fault> {
         let read = |name: &'static str| read(name, variable);
         let first = match self.first {
             Some(first) => read(first)?,
@@ -133,23 +140,29 @@ impl Scheduler {
         };
         let of = match (self.count.map(read).transpose()?, shards) {
             (Some(told), Some(given)) if told != given => {
-                return Err(ShardError::Counts {
-                    told,
-                    given,
-                    name: self.name,
-                });
+                let name = self.name;
+                return Err(wrong(format!(
+                    "--shards says {given} and {name} has {told}: expected the same"
+                )));
             }
             (Some(of), _) | (None, Some(of)) => of,
-            (None, None) => return Err(ShardError::NoCount { name: self.name }),
+            (None, None) => {
+                let name = self.name;
+                let how = Invocation::of_this_process().with_flag("--shards=N");
+                return Err(
+                    auto(format!("{name} does not tell how many shares there are"))
+                        .with_hint(format!("say how many: {how}")),
+                );
+            }
         };
         let told = read(self.number)?;
         let number = told.checked_sub(first).filter(|behind| behind % step == 0);
         let number = number.and_then(|behind| (behind / step).checked_add(1));
         let share = Share::new(number.unwrap_or_default(), of);
-        share.map_err(|source| ShardError::Place {
-            variable: self.number,
-            told,
-            source,
+        share.map_err(|error| {
+            auto(format!("{} is {told}", self.number))
+                .because(error)
+                .with_hint(WHICH)
         })
     }
 }
@@ -157,86 +170,49 @@ impl Scheduler {
 fn of_scheduler(
     variable: &impl Fn(&str) -> Option<OsString>,
     shards: Option<u32>,
-) -> Result<Share, ShardError> {
+) -> Result<Share, Fault> {
     let present = SCHEDULERS.iter().filter(|one| one.is_present(variable));
     match &present.collect::<Vec<_>>()[..] {
-        [] => Err(ShardError::None),
+        [] => Err(auto("no scheduler tells which share this is").with_hint(WHICH)),
         [scheduler] => scheduler.share(variable, shards),
-        several => Err(ShardError::Several {
-            names: several
+        several => {
+            let names = several
                 .iter()
-                .map(|one| format!("{} ({})", one.name, one.number))
-                .collect::<Vec<_>>()
-                .join(", "),
-        }),
+                .map(|one| format!("{} ({})", one.name, one.number));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let text = format!("several schedulers tell which share this is: {names}");
+            Err(auto(text).with_hint(WHICH))
+        }
     }
 }
 
-fn read(
-    name: &'static str,
-    variable: &impl Fn(&str) -> Option<OsString>,
-) -> Result<u32, ShardError> {
+fn read(name: &'static str, variable: &impl Fn(&str) -> Option<OsString>) -> Result<u32, Fault> {
     let value = variable(name).unwrap_or_default();
     let text = value.to_string_lossy();
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_digits);
-    number.ok_or_else(|| ShardError::Variable {
-        name,
-        value: shown(&*value),
+    number.ok_or_else(|| {
+        let value = shown(&*value);
+        auto(format!("{name} is \"{value}\", expected a number"))
     })
 }
 
-/// Error of `--shard`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ShardError {
-    #[error("--shards goes with --shard auto: --shard K/N already has the number")]
-    Twice,
-    #[error("--shard auto: no scheduler tells which share this is")]
-    None,
-    #[error("--shard auto: several schedulers tell which share this is: {names}")]
-    Several { names: String },
-    #[error("--shard auto: {name} does not tell how many shares there are")]
-    NoCount { name: &'static str },
-    #[error("--shards says {given} and {name} has {told}: expected the same")]
-    Counts {
-        given: u32,
-        told: u32,
-        name: &'static str,
-    },
-    #[error("--shard auto: {name} is \"{value}\", expected a number")]
-    Variable { name: &'static str, value: String },
-    #[error("--shard auto: {variable} is {told}")]
-    Place {
-        variable: &'static str,
-        told: u32,
-        source: ShareError,
-    },
+fn wrong(text: impl Into<String>) -> Fault {
+    Fault::new(Exit::Usage, text)
 }
 
-impl CommandError for ShardError {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match self {
-            Self::Several { .. } | Self::None | Self::Place { .. } => {
-                Some("say which: --shard K/N".to_owned())
-            }
-            Self::NoCount { .. } => Some(format!(
-                "say how many: {}",
-                invocation.with_flag("--shards=N")
-            )),
-            _ => None,
-        }
-    }
+/// Returns the error of a share that no scheduler tells.
+fn auto(text: impl std::fmt::Display) -> Fault {
+    wrong(format!("--shard auto: {text}"))
 }
+
+const WHICH: &str = "say which: --shard K/N";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn auto(variables: &[(&str, &str)], shards: Option<u32>) -> Result<String, ShardError> {
+    fn auto(variables: &[(&str, &str)], shards: Option<u32>) -> Result<String, Fault> {
         let args = ShardArgs {
             shard: Some(Shard::Auto),
             shards,
@@ -316,6 +292,7 @@ mod tests {
             shard: Some("1/2".parse().unwrap()),
             shards: Some(2),
         };
-        assert_eq!(given.share(|_| None), Err(ShardError::Twice));
+        let error = given.share(|_| None).unwrap_err().to_string();
+        assert!(error.starts_with("--shards goes with"), "{error}");
     }
 }

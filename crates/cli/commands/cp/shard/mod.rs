@@ -15,7 +15,7 @@ mod store;
 pub(crate) use self::chosen::ShardArgs;
 pub(super) use self::{
     record::Held,
-    store::{Hold, Store, inside, marking},
+    store::{Hold, PART, Store, WHOLE},
 };
 
 use std::{fs, path::Path, time::Instant};
@@ -42,14 +42,8 @@ pub(super) async fn hold(
             let leaves: Vec<&[u8]> = sources.iter().map(|source| leaf(source)).collect();
             let record = Record::at_daemon(client, name.as_ref(), &leaves);
             let (sources, tree) = (sources.clone(), tree.clone());
-            let listing = spawn_blocking(move || Listing::of(sources, &tree)).await;
-            let listing = listing
-                .map_err(std::io::Error::from)
-                .map_err(Failure::Runtime)??;
-            (
-                record.map_err(nicstripe::Error::from)?,
-                Some(listing.digest().to_string()),
-            )
+            let listing = spawn_blocking(move || Listing::of(sources, &tree)).await??;
+            (record?, Some(listing.digest().to_string()))
         }
         CopyKind::GetTree {
             sources, target, ..
@@ -184,11 +178,8 @@ impl Rest<'_> {
                 name: target,
                 ..
             } => {
-                let to = match target {
-                    Some(target) => Name::new(target.components().chain(name.components())),
-                    None => Ok(name.clone()),
-                };
-                let to = to.map_err(nicstripe::Error::from)?;
+                let to = target.iter().chain([name]).flat_map(Name::components);
+                let to = Name::new(to)?;
                 let found = sources.iter().enumerate().find_map(|(index, source)| {
                     let inside = below(leaf(source), name)?;
                     let from = match &inside {
@@ -214,7 +205,7 @@ impl Rest<'_> {
                         continue;
                     };
                     let components = source.iter().chain(&inside).flat_map(Name::components);
-                    let from = Name::new(components).map_err(nicstripe::Error::from)?;
+                    let from = Name::new(components)?;
                     match self.client.stat(&from).await {
                         Ok(stat)
                             if (stat.size, stat.modified) == (file.size(), file.modified()) =>

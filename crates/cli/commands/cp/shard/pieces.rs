@@ -21,7 +21,7 @@ use std::{
 };
 
 use nicstripe::{
-    Client, CopyOptions, ETag, Kind, LargeFile, Name, OpenOptions, RenameOptions, escaped,
+    Client, CopyOptions, ETag, Error, Kind, LargeFile, Name, OpenOptions, RenameOptions, escaped,
     storage::LocalDir,
 };
 use tokio::{
@@ -31,12 +31,9 @@ use tokio::{
 
 use super::{
     super::slices::{self, BLOCK, SliceError, Version},
-    store::{OWN, Store, appended, inside, marking},
+    store::{OWN, PART, Store, WHOLE},
 };
-use crate::{
-    failure::{CommandError, Failure, exit::Exit},
-    text::invocation::Invocation,
-};
+use crate::failure::{Failure, Fault, exit::Exit};
 
 /// Large file that is copied in pieces.
 #[derive(Debug, Clone)]
@@ -45,7 +42,8 @@ pub(super) struct Large {
     store: Store,
     /// Name of the directory with the pieces in the store.
     dir: String,
-    way: Way,
+    pieces: Store,
+    ends: Ends,
     /// Name of the file relative to the target.
     name: Name,
     file: LargeFile,
@@ -64,22 +62,6 @@ pub(super) enum Ends {
         from: Name,
         etag: Option<ETag>,
         target: PathBuf,
-    },
-}
-
-/// Direction of the pieces, with the directory that they go to.
-#[derive(Debug, Clone)]
-enum Way {
-    Put {
-        from: PathBuf,
-        to: Name,
-        pieces: Name,
-    },
-    Get {
-        from: Name,
-        etag: Option<ETag>,
-        target: PathBuf,
-        pieces: PathBuf,
     },
 }
 
@@ -102,28 +84,12 @@ impl Large {
         options: CopyOptions,
     ) -> Result<Self, Failure> {
         let dir = format!("{}{DIR}", Version::from(file).word(name));
-        let way = match (ends, store) {
-            (Ends::Put { from, to }, Store::AtDaemon { dir: record, .. }) => Way::Put {
-                from,
-                to,
-                pieces: inside(record, &dir)?,
-            },
-            (Ends::Get { from, etag, target }, Store::Here { dir: record }) => Way::Get {
-                from,
-                etag,
-                target,
-                pieces: record.join(&dir),
-            },
-            _ => {
-                let why = "the record of shares is not at the target";
-                return Err(Failure::Runtime(io::Error::other(why)));
-            }
-        };
         Ok(Self {
             client: client.clone(),
+            pieces: store.sub(&dir)?,
             store: store.clone(),
             dir,
-            way,
+            ends,
             name: name.clone(),
             file: file.clone(),
             replace: options.replace,
@@ -135,7 +101,7 @@ impl Large {
     pub(super) async fn copy(self) -> Result<Outcome, Failure> {
         let one = Arc::new(self);
         if one.is_there().await? {
-            clear(&one.store, &one.dir).await?;
+            one.pieces.clear().await?;
             return Ok(Outcome::Unchanged);
         }
         let bytes = match one.there().await? {
@@ -151,31 +117,28 @@ impl Large {
                 let made = one.make_once().await;
                 drop(hold);
                 if let Store::Here { .. } = one.store {
-                    one.store.remove(&[claim], &[]).await?;
+                    one.store.remove(&[claim]).await?;
                 }
                 return made.map(|()| Outcome::Complete { bytes });
             }
             // Another process makes the file now.
             sleep(PAUSE).await;
         }
-        let name = one.name.clone();
-        Err(PieceError::Busy { name }.into())
+        let name = &one.name;
+        let text = format!("another process has not completed {name} within 10 minutes");
+        Err(Fault::new(Exit::Temporary, text).into())
     }
 
     /// Returns true if the target has the file already.
     async fn is_there(&self) -> Result<bool, Failure> {
-        let found = match &self.way {
-            Way::Put { to, .. } => match self.client.stat(to).await {
-                Err(error) if error.is_not_found() => None,
-                found => Some(found?),
-            },
-            Way::Get { target, .. } => {
+        let found = match &self.ends {
+            Ends::Put { to, .. } => slices::found(&self.client, to).await?,
+            Ends::Get { target, .. } => {
                 // A tree without other files has not made it.
                 std::fs::create_dir_all(target).map_err(Failure::writing(target))?;
                 let (target, name) = (target.clone(), self.name.clone());
-                blocking(move || LocalDir::open(&target)?.stat(&name))
-                    .await?
-                    .map_err(nicstripe::Error::from)?
+                let found = spawn_blocking(move || LocalDir::open(&target)?.stat(&name)).await?;
+                found.map_err(Error::from)?
             }
         };
         match found {
@@ -188,15 +151,15 @@ impl Large {
             }
             Some(found) if found.kind == Kind::File && self.replace => Ok(false),
             Some(_) => {
-                let name = self.name.clone();
-                Err(PieceError::Exists { name }.into())
+                let text = format!("cannot replace {}: it exists and differs", self.name);
+                Err(Fault::new(Exit::Files, text).into())
             }
         }
     }
 
     /// Returns what the target has of the file.
     async fn there(&self) -> Result<There, Failure> {
-        let found = self.store.list(Some(&self.dir)).await?;
+        let found = self.pieces.list().await?;
         if found.iter().any(|(file, _)| file == WHOLE) {
             return Ok(There::Whole);
         }
@@ -223,33 +186,24 @@ impl Large {
                 let one = self.clone();
                 tasks.spawn(async move {
                     let len = range.end - range.start;
-                    match &one.way {
-                        Way::Put { from, pieces, .. } => one.put(from, pieces, index, range).await,
-                        Way::Get {
-                            from, etag, pieces, ..
-                        } => one.get((from, *etag), pieces, index, range).await,
+                    match &one.ends {
+                        Ends::Put { from, .. } => one.put(from, range).await?,
+                        Ends::Get { from, etag, .. } => one.get((from, *etag), range).await?,
                     }
-                    .map(|()| len)
+                    let mark = index.to_string();
+                    one.pieces.write(&mark, String::new()).await?;
+                    Ok(len)
                 });
             }
             match tasks.join_next().await {
-                Some(copied) => {
-                    bytes +=
-                        copied.map_err(|error| Failure::Runtime(io::Error::other(error)))??;
-                }
+                Some(copied) => bytes += copied??,
                 None => return Ok(bytes),
             }
         }
     }
 
-    async fn put(
-        &self,
-        from: &Path,
-        pieces: &Name,
-        index: u32,
-        range: Range<u64>,
-    ) -> Result<(), Failure> {
-        let part = inside(pieces, PART)?;
+    async fn put(&self, from: &Path, range: Range<u64>) -> Result<(), Failure> {
+        let part = self.pieces.name(PART)?;
         let version = Version::from(&self.file);
         let is_same = |found: &Metadata| version.is_of(found);
         let put = slices::put(&self.client, (from, range), (&part, version.size), is_same);
@@ -257,17 +211,12 @@ impl Large {
             SliceError::Changed => changed(escaped(from.as_os_str().as_bytes())),
             SliceError::Source(error) => Failure::opening(from)(error),
             SliceError::Target(error) => error.into(),
-        })?;
-        let mark = inside(pieces, &index.to_string())?;
-        self.client.write(&mark, "", marking()).await?;
-        Ok(())
+        })
     }
 
     async fn get(
         &self,
         (from, etag): (&Name, Option<ETag>),
-        pieces: &Path,
-        index: u32,
         range: Range<u64>,
     ) -> Result<(), Failure> {
         let options = OpenOptions {
@@ -279,6 +228,7 @@ impl Large {
         if (stat.size, stat.modified) != (self.file.size(), self.file.modified()) {
             return Err(changed(from.to_string()));
         }
+        let pieces = self.pieces.path()?;
         let writing = Failure::writing(pieces);
         let file = open_part(pieces).map_err(writing)?;
         let mut at = range.start;
@@ -298,12 +248,11 @@ impl Large {
             // Zeros stay a hole.
             if block.iter().any(|byte| *byte != 0) {
                 let write = move || file.write_all_at(&block, offset);
-                blocking(write).await?.map_err(writing)?;
+                spawn_blocking(write).await?.map_err(writing)?;
             }
         }
-        let mark = pieces.join(index.to_string());
-        let finish = move || file.sync_data().and_then(|()| appended(&mark).map(drop));
-        blocking(finish).await?.map_err(writing)
+        let synced = spawn_blocking(move || file.sync_data()).await?;
+        synced.map_err(writing)
     }
 
     /// Makes the file of its pieces, unless another process has.
@@ -314,27 +263,27 @@ impl Large {
                 There::All => self.end_part().await?,
                 There::Whole => {}
             }
-            let marks = (0..self.file.count()).map(|index| format!("{}/{index}", self.dir));
-            self.store.remove(&marks.collect::<Vec<_>>(), &[]).await?;
+            let marks = (0..self.file.count()).map(|index| index.to_string());
+            self.pieces.remove(&marks.collect::<Vec<_>>()).await?;
             self.name_whole().await?;
         }
-        clear(&self.store, &self.dir).await
+        self.pieces.clear().await
     }
 
     /// Gives the file of all pieces its time and mode, and calls it whole.
     async fn end_part(&self) -> Result<(), Failure> {
-        match &self.way {
-            Way::Put { pieces, .. } => {
-                let (part, whole) = (inside(pieces, PART)?, inside(pieces, WHOLE)?);
+        match &self.ends {
+            Ends::Put { .. } => {
+                let (part, whole) = (self.pieces.name(PART)?, self.pieces.name(WHOLE)?);
                 let version = Version::from(&self.file);
                 slices::end(&self.client, &part, version, self.preserve).await?;
                 let renamed = self.client.rename(&part, &whole, RenameOptions::default());
                 Ok(renamed.await?)
             }
-            Way::Get { pieces, .. } => {
-                let (file, preserve, pieces) = (self.file.clone(), self.preserve, pieces.clone());
-                let part = pieces.join(PART);
-                let ended = blocking(move || end_part_here(&pieces, &file, preserve)).await?;
+            Ends::Get { .. } => {
+                let pieces = self.pieces.path()?.to_owned();
+                let (file, preserve, part) = (self.file.clone(), self.preserve, pieces.join(PART));
+                let ended = spawn_blocking(move || end_part_here(&pieces, &file, preserve)).await?;
                 ended.map_err(Failure::writing(&part))
             }
         }
@@ -342,21 +291,16 @@ impl Large {
 
     /// Gives the whole file its name.
     async fn name_whole(&self) -> Result<(), Failure> {
-        match &self.way {
-            Way::Put { to, pieces, .. } => {
-                let options = RenameOptions {
-                    replace: self.replace,
-                    parents: true,
-                    only_if: None,
-                };
-                let whole = inside(pieces, WHOLE)?;
-                Ok(self.client.rename(&whole, to, options).await?)
+        match &self.ends {
+            Ends::Put { to, .. } => {
+                let whole = self.pieces.name(WHOLE)?;
+                Ok(slices::name(&self.client, &whole, to, self.replace).await?)
             }
-            Way::Get { target, pieces, .. } => {
-                let (target, whole) = (target.clone(), pieces.join(WHOLE));
+            Ends::Get { target, .. } => {
+                let (target, whole) = (target.clone(), self.pieces.path()?.join(WHOLE));
                 let (name, replace) = (self.name.clone(), self.replace);
                 let place = move || LocalDir::open(&target)?.place(&whole, &name, replace);
-                Ok(blocking(place).await?.map_err(nicstripe::Error::from)?)
+                Ok(spawn_blocking(place).await?.map_err(Error::from)?)
             }
         }
     }
@@ -370,16 +314,6 @@ enum There {
     All,
     /// The file, which only needs its name.
     Whole,
-}
-
-/// Removes the pieces of a large file.
-pub(super) async fn clear(store: &Store, dir: &str) -> Result<(), Failure> {
-    let found = store.list(Some(dir)).await?;
-    let files: Vec<String> = found
-        .into_iter()
-        .map(|(file, _)| format!("{dir}/{file}"))
-        .collect();
-    store.remove(&files, &[dir]).await
 }
 
 /// Returns true if an entry of a record is a directory with pieces.
@@ -418,14 +352,8 @@ fn open_part(pieces: &Path) -> io::Result<Arc<File>> {
 
 /// `source` is escaped.
 fn changed(source: String) -> Failure {
-    PieceError::Changed { name: source }.into()
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failure> {
-    let done = spawn_blocking(work).await;
-    done.map_err(|error| Failure::Runtime(io::Error::other(error)))
+    let text = format!("{source} changed while its pieces were copied");
+    Fault::new(Exit::SourceChanged, text).into()
 }
 
 /// Number of pieces that are copied at a time: enough to fill the links while others are made durable.
@@ -439,32 +367,3 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// End of the name of a directory with pieces, and of the file that the process has that makes the file.
 const DIR: &str = ".pieces";
 const CLAIM: &str = ".claim";
-
-/// Name of the file of which the pieces are ranges, and its name once all are there.
-const PART: &str = "part";
-const WHOLE: &str = "whole";
-
-/// Error of a large file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PieceError {
-    #[error("{name} changed while its pieces were copied")]
-    Changed { name: String },
-    #[error("cannot replace {name}: it exists and differs")]
-    Exists { name: Name },
-    #[error("another process has not completed {name} within 10 minutes")]
-    Busy { name: Name },
-}
-
-impl CommandError for PieceError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Changed { .. } => Exit::SourceChanged,
-            Self::Exists { .. } => Exit::Files,
-            Self::Busy { .. } => Exit::Temporary,
-        }
-    }
-
-    fn hint(&self, _: &Invocation) -> Option<String> {
-        None
-    }
-}

@@ -1,18 +1,19 @@
 //! Record of the shares of a copy, beside its target: their number, the listing of the source, the shares
 //! in progress and those done. The last share removes it.
 
-use std::{fmt, io, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
+use std::{io, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
 
 use nicstripe::{Client, Name, NameError, Share};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::{
-    pieces::{clear, is_of_pieces},
+    super::slices::beside,
+    pieces::is_of_pieces,
     store::{Hold, Store},
 };
 use crate::{
-    failure::{CommandError, Failure, exit::Exit},
+    failure::{Failure, Fault, exit::Exit},
     text::invocation::Invocation,
 };
 
@@ -43,13 +44,10 @@ impl Record {
         target: Option<&Name>,
         sources: &[&[u8]],
     ) -> Result<Self, NameError> {
-        let mut components: Vec<&[u8]> = target.into_iter().flat_map(Name::components).collect();
-        let leaf = components.pop().unwrap_or_default();
-        let own = dir_name(leaf, sources);
-        components.push(&own);
+        let own = dir_name(target.map_or(&[], Name::file_name), sources);
         Ok(Self(Store::AtDaemon {
             client: client.clone(),
-            dir: Name::new(components)?,
+            dir: beside(target, &own)?,
         }))
     }
 
@@ -86,35 +84,38 @@ impl Record {
                     sleep(PAUSE).await;
                     continue;
                 }
-                None => return Err(self.invalid().into()),
+                None => return Err(self.invalid()),
             };
             if there == *agreed {
                 break;
             }
             if !restart {
-                return Err(self.disagreement(&there, agreed).into());
+                return Err(self.disagreement(&there, agreed));
             }
             self.remove(there.shares).await?;
         }
         match self.0.hold(&share.number().to_string()).await? {
             Some(hold) => Ok(Held { record: self, hold }),
-            None => Err(RecordError::Held {
-                share,
-                record: self.to_string(),
+            None => {
+                let text = format!(
+                    "another process copies share {share} now, as recorded in {}",
+                    self.0
+                );
+                Err(Fault::new(Exit::Temporary, text).into())
             }
-            .into()),
         }
     }
 
-    fn disagreement(&self, there: &Agreed, here: &Agreed) -> RecordError {
-        let record = self.to_string();
+    fn disagreement(&self, there: &Agreed, here: &Agreed) -> Failure {
         match there.shares == here.shares {
-            false => RecordError::Shares {
-                record,
-                there: there.shares,
-                here: here.shares,
-            },
-            true => RecordError::Listing { record },
+            false => refused(format!(
+                "this copy has {} shares, but {} are recorded in {}",
+                here.shares, there.shares, self.0
+            )),
+            true => refused(format!(
+                "the source is not the one of the other shares: its names or sizes differ from those recorded in {}",
+                self.0
+            )),
         }
     }
 
@@ -125,31 +126,24 @@ impl Record {
         };
         let agreed = serde_json::from_slice(&text).ok();
         let agreed = agreed.filter(|agreed: &Agreed| agreed.shares <= Share::MOST);
-        agreed.map(Some).ok_or_else(|| self.invalid().into())
+        agreed.map(Some).ok_or_else(|| self.invalid())
     }
 
-    fn invalid(&self) -> RecordError {
-        RecordError::Invalid {
-            record: self.to_string(),
-        }
+    fn invalid(&self) -> Failure {
+        refused(format!("the record {} is not one of this version", self.0))
     }
 
     /// Removes the record.
     async fn remove(&self, shares: u32) -> Result<(), Failure> {
-        for (sub, _) in self.0.list(None).await? {
+        for (sub, _) in self.0.list().await? {
             if is_of_pieces(&sub) {
-                clear(&self.0, &sub).await?;
+                self.0.sub(&sub)?.clear().await?;
             }
         }
         let numbers = (1..=shares).map(|number| number.to_string());
         let files: Vec<String> = numbers.chain([AGREED.to_owned()]).collect();
-        self.0.remove(&files, &[""]).await
-    }
-}
-
-impl fmt::Display for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.0.remove(&files).await?;
+        self.0.remove_dir().await
     }
 }
 
@@ -171,18 +165,17 @@ impl Held {
         let Some(Agreed { shares, .. }) = agreed else {
             return Ok(None);
         };
-        let found = record.0.list(None).await?;
+        let found = record.0.list().await?;
         let is_done = |(file, size): &&(String, u64)| file.parse::<u32>().is_ok() && *size > 0;
         if found.iter().filter(is_done).count() < shares as usize {
             return Ok(None);
         }
         match found.iter().filter(|(sub, _)| is_of_pieces(sub)).count() {
             0 => Ok(Some(Complete { record, shares })),
-            files => Err(RecordError::Incomplete {
-                files,
-                record: record.to_string(),
-            }
-            .into()),
+            files => Err(refused(format!(
+                "all shares are done, but {files} large files are not complete, as recorded in {}",
+                record.0
+            ))),
         }
     }
 }
@@ -229,48 +222,9 @@ const MOST_AGREED: u64 = 4096;
 /// Longest part of the target's name in that of the record: 255 less what is added to it.
 const LONGEST_TARGET: usize = 200;
 
-/// Error of a record.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RecordError {
-    /// Another process has another number of shares.
-    #[error("this copy has {here} shares, but {there} are recorded in {record}")]
-    Shares {
-        record: String,
-        there: u32,
-        here: u32,
-    },
-    /// Another process has listed other files.
-    #[error(
-        "the source is not the one of the other shares: its names or sizes differ from those recorded in {record}"
-    )]
-    Listing { record: String },
-    /// Another process copies the share now.
-    #[error("another process copies share {share} now, as recorded in {record}")]
-    Held { share: Share, record: String },
-    #[error("the record {record} is not one of this version")]
-    Invalid { record: String },
-    /// The source of a large file was not the same for all shares, or its pieces were removed.
-    #[error(
-        "all shares are done, but {files} large files are not complete, as recorded in {record}"
-    )]
-    Incomplete { files: usize, record: String },
-}
-
-impl CommandError for RecordError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Held { .. } => Exit::Temporary,
-            _ => Exit::Refused,
-        }
-    }
-
-    fn hint(&self, invocation: &Invocation) -> Option<String> {
-        match self {
-            Self::Held { .. } => None,
-            _ => Some(format!(
-                "if no other share is being copied, begin anew: {}",
-                invocation.with_flag("--no-resume")
-            )),
-        }
-    }
+/// Returns the error of a record with which this process cannot go on.
+fn refused(text: String) -> Failure {
+    let again = Invocation::of_this_process().with_flag("--no-resume");
+    let hint = format!("if no other share is being copied, begin anew: {again}");
+    Fault::new(Exit::Refused, text).with_hint(hint).into()
 }

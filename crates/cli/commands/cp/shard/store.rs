@@ -12,7 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nicstripe::{Client, CopyOptions, Event, FailCode, Name, ObjectWriter, escaped};
+use nicstripe::{
+    Client, CopyOptions, Error, Event, FailCode, Name, NotRemoved, ObjectWriter, escaped,
+};
 use rustix::{
     fs::{FlockOperation, OFlags, flock},
     process::geteuid,
@@ -61,6 +63,52 @@ impl Hold {
 }
 
 impl Store {
+    /// Returns a directory in this one.
+    pub(super) fn sub(&self, sub: &str) -> Result<Self, Failure> {
+        Ok(match self {
+            Self::AtDaemon { client, dir } => Self::AtDaemon {
+                client: client.clone(),
+                dir: inside(dir, sub)?,
+            },
+            Self::Here { dir } => Self::Here { dir: dir.join(sub) },
+        })
+    }
+
+    /// Returns the name of a file, which is at a daemon.
+    pub(in crate::commands::cp) fn name(&self, file: &str) -> Result<Name, Failure> {
+        match self {
+            Self::AtDaemon { dir, .. } => inside(dir, file),
+            Self::Here { .. } => Err(elsewhere()),
+        }
+    }
+
+    /// Returns the path of the directory, which is here.
+    pub(super) fn path(&self) -> Result<&Path, Failure> {
+        match self {
+            Self::AtDaemon { .. } => Err(elsewhere()),
+            Self::Here { dir } => Ok(dir),
+        }
+    }
+
+    /// Writes a file that a later process may write again.
+    pub(in crate::commands::cp) async fn write(
+        &self,
+        file: &str,
+        text: String,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::AtDaemon { client, dir } => {
+                client.write(&inside(dir, file)?, text, marking()).await?;
+                Ok(())
+            }
+            Self::Here { dir } => {
+                let file = appended(&dir.join(file));
+                let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+                written.map_err(failed(dir))
+            }
+        }
+    }
+
     /// Writes a file whole. Returns false if there is one.
     pub(super) async fn write_new(&self, file: &str, text: &[u8]) -> Result<bool, Failure> {
         match self {
@@ -134,15 +182,11 @@ impl Store {
         }
     }
 
-    /// Returns names and sizes of what is in the directory, or in the directory `sub` of it.
-    pub(in crate::commands::cp) async fn list(
-        &self,
-        sub: Option<&str>,
-    ) -> Result<Vec<(String, u64)>, Failure> {
+    /// Returns names and sizes of what is in the directory.
+    pub(in crate::commands::cp) async fn list(&self) -> Result<Vec<(String, u64)>, Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
-                let dir = sub.map_or_else(|| Ok(dir.clone()), |sub| inside(dir, sub))?;
-                let mut entries = client.entries(Some(dir)).at_most(MOST_ENTRIES);
+                let mut entries = client.entries(Some(dir.clone())).at_most(MOST_ENTRIES);
                 let mut found = Vec::new();
                 loop {
                     match entries.next().await {
@@ -155,51 +199,46 @@ impl Store {
                     }
                 }
             }
+            Self::Here { dir } => match list_here(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+                found => found.map_err(failed(dir)),
+            },
+        }
+    }
+
+    /// Removes files. Those that are not there are no error: another process may do the same.
+    pub(in crate::commands::cp) async fn remove(&self, files: &[String]) -> Result<(), Failure> {
+        match self {
+            Self::AtDaemon { client, dir } => {
+                let files = files.iter().map(|file| inside(dir, file));
+                let files = files.collect::<Result<Vec<_>, _>>()?;
+                first_of(client.remove_files(&files).await?, None)
+            }
             Self::Here { dir } => {
-                let at = sub.map_or_else(|| dir.clone(), |sub| dir.join(sub));
-                match list_here(&at) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-                    found => found.map_err(failed(dir)),
-                }
+                let mut files = files.iter();
+                let removed = files.try_for_each(|file| harmless(fs::remove_file(dir.join(file))));
+                removed.map_err(failed(dir))
             }
         }
     }
 
-    /// Removes files, then directories unless another process has put something there. Those that are not
-    /// there are no error: another process may do the same.
-    pub(in crate::commands::cp) async fn remove(
-        &self,
-        files: &[String],
-        dirs: &[&str],
-    ) -> Result<(), Failure> {
+    /// Removes the directory, unless another process has put something there.
+    pub(super) async fn remove_dir(&self) -> Result<(), Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
-                let inside = |file: &str| match file {
-                    "" => Ok(dir.clone()),
-                    file => inside(dir, file),
-                };
-                let files = files.iter().map(|file| inside(file));
-                let files = files.collect::<Result<Vec<_>, _>>()?;
-                let dirs = dirs.iter().map(|dir| inside(dir));
-                let dirs = dirs.collect::<Result<Vec<_>, _>>()?;
-                let left = client.remove_files(&files).await?;
-                let kept = client.remove_dirs(&dirs).await?.into_iter();
-                let kept = kept.filter(|kept| kept.error.fail_code() != Some(FailCode::Exists));
-                let mut left = left.into_iter().chain(kept);
-                if let Some(left) = left.find(|left| !left.error.is_not_found()) {
-                    return Err(left.error.into());
-                }
+                let left = client.remove_dirs(std::slice::from_ref(dir)).await?;
+                first_of(left, Some(FailCode::Exists))
             }
-            Self::Here { dir } => {
-                for file in files {
-                    harmless(fs::remove_file(dir.join(file))).map_err(failed(dir))?;
-                }
-                for sub in dirs {
-                    harmless(fs::remove_dir(dir.join(sub))).map_err(failed(dir))?;
-                }
-            }
+            Self::Here { dir } => harmless(fs::remove_dir(dir)).map_err(failed(dir)),
         }
-        Ok(())
+    }
+
+    /// Removes the directory and the files in it.
+    pub(in crate::commands::cp) async fn clear(&self) -> Result<(), Failure> {
+        let found = self.list().await?;
+        let files: Vec<String> = found.into_iter().map(|(file, _)| file).collect();
+        self.remove(&files).await?;
+        self.remove_dir().await
     }
 }
 
@@ -213,10 +252,26 @@ impl fmt::Display for Store {
 }
 
 /// Returns the name of a file in a directory of the daemon.
-pub(in crate::commands::cp) fn inside(dir: &Name, file: &str) -> Result<Name, Failure> {
+fn inside(dir: &Name, file: &str) -> Result<Name, Failure> {
     let components = file.split('/').map(str::as_bytes);
-    let name = Name::new(dir.components().chain(components));
-    Ok(name.map_err(nicstripe::Error::from)?)
+    Ok(Name::new(dir.components().chain(components))?)
+}
+
+/// Returns the first error of a removal that is none of a missing entry, and has not this code.
+fn first_of(left: Vec<NotRemoved>, harmless: Option<FailCode>) -> Result<(), Failure> {
+    let mut errors = left.into_iter().map(|left| left.error);
+    let is_harm = |error: &Error| {
+        !error.is_not_found() && (harmless.is_none() || error.fail_code() != harmless)
+    };
+    errors
+        .find(is_harm)
+        .map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn elsewhere() -> Failure {
+    Failure::Runtime(io::Error::other(
+        "the record of shares is not at the target",
+    ))
 }
 
 fn failed(dir: &Path) -> impl Fn(io::Error) -> Failure {
@@ -224,7 +279,7 @@ fn failed(dir: &Path) -> impl Fn(io::Error) -> Failure {
 }
 
 /// Opens a file for what is appended, and makes it if there is none.
-pub(super) fn appended(path: &Path) -> io::Result<File> {
+fn appended(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     let options = options.append(true).create(true);
     options.custom_flags(OWN).open(path)
@@ -292,12 +347,12 @@ fn harmless(removed: io::Result<()>) -> io::Result<()> {
 }
 
 /// Returns true if another process has written the file, or is about to.
-fn is_taken(error: &nicstripe::Error) -> bool {
+fn is_taken(error: &Error) -> bool {
     matches!(error.fail_code(), Some(FailCode::Exists | FailCode::Busy))
 }
 
 /// Options of a file that a later process may write again.
-pub(in crate::commands::cp) fn marking() -> CopyOptions {
+fn marking() -> CopyOptions {
     CopyOptions {
         replace: true,
         parents: true,
@@ -308,6 +363,10 @@ pub(in crate::commands::cp) fn marking() -> CopyOptions {
 /// Maximum number of entries of a directory at a daemon, which could name them without an end: shares, and
 /// large files that are not complete.
 const MOST_ENTRIES: u64 = 1 << 20;
+
+/// Name of a file that is put together from ranges, and its name once all are there.
+pub(in crate::commands::cp) const PART: &str = "part";
+pub(in crate::commands::cp) const WHOLE: &str = "whole";
 
 /// Content of a file that is marked.
 const DONE: &[u8] = b"done\n";
