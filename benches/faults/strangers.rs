@@ -189,6 +189,6 @@ fn first_message(scene: &Scene<'_>) -> Result<Vec<u8>> {
 /// Environment variable with [`Strangers`] as JSON.
 const PART: &str = "NICSTRIPE_BENCH_PART";
 
-/// Number of all strangers, and the time after which one that was turned away comes again.
+/// Number of all strangers, and the time after which one that was rejected comes again.
 const COUNT: usize = 10_000;
 const PAUSE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The command line of nicstripe: it parses arguments into settings, calls the library and prints
 //! all output.
 //!
-//! Its modules, each of which may use those below it:
+//! Its modules; each may use those below it:
 //!
 //! - `args`: the list of the subcommands; `habits`: those of other programs
 //! - `commands`: the subcommands, one file or folder each

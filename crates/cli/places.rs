@@ -56,7 +56,7 @@ pub(crate) fn account_homes() -> Vec<PathBuf> {
     let accounts = String::from_utf8_lossy(&accounts);
     let home = |line: &str| line.split(':').nth(5).map(PathBuf::from);
     let listed = accounts.lines().filter_map(home).chain(listed_home());
-    // System accounts live in `/`, `/bin` and the like, where nothing is read at a log-in.
+    // System accounts live in `/`, `/bin` and the like, and nothing there is read at a log-in.
     let is_home = |home: &PathBuf| home.is_absolute() && home.parent().is_some();
     listed.filter(is_home).chain([own_home()]).collect()
 }

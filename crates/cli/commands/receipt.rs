@@ -22,7 +22,7 @@ use crate::{
     text::{link_text, shown},
 };
 
-/// Receipt as it is written. No field is unknown: one that nobody signed would look as if it were.
+/// Receipt as it is written. No field is unknown: one that no one signed would look as if it were.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Document {
@@ -40,7 +40,7 @@ pub(crate) struct Document {
     pieces: Vec<String>,
 }
 
-/// What the sender, or for a copy to here the receiver, adds.
+/// Words that the sender, or for a copy to here the receiver, adds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Words {

@@ -79,7 +79,7 @@ impl Send {
     }
 }
 
-/// Returns the path of a source with a name of its own: `dir` for `dir/`, and the real path for `.`.
+/// Returns the path of a source with its own name: `dir` for `dir/`, and the real path for `.`.
 fn source(file: &OsStr) -> Result<PathBuf, Failure> {
     if file == "-" {
         return Err(Fault::new(Exit::Usage, PIPE).into());

@@ -49,7 +49,7 @@ pub(crate) async fn names_of(client: &Client, name: &Name) -> Result<Vec<Name>, 
 }
 
 /// Returns the remote names that match a pattern, given as one [`Pattern`] per path component.
-/// Stops once more than [`MOST_MATCHES`] names match; the caller rejects that many.
+/// Stops when more than [`MOST_MATCHES`] names match; the caller rejects that many.
 async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, Failure> {
     let mut found: Vec<Option<Name>> = vec![None];
     // A directory that only a pattern matched may be unreadable.

@@ -1,4 +1,4 @@
-//! Connection to the peer: where it is, the options and the setup.
+//! Connection to the peer: its place, the options and the setup.
 
 pub(crate) mod arguments;
 pub(crate) mod by_code;

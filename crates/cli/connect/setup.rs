@@ -41,7 +41,7 @@ pub(crate) struct Connected {
     introducer: Introducer,
 }
 
-/// What introduced the peer, and is held open.
+/// Channel that introduced the peer, and is held open.
 #[derive(Debug)]
 enum Introducer {
     /// A list of peers.
@@ -75,7 +75,7 @@ impl Connected {
         self.close_as(false).await;
     }
 
-    /// Like [`close`](Self::close), and tells a receiver by code whether its copy is complete.
+    /// Like [`close`](Self::close), and reports to a receiver by code whether its copy is complete.
     pub(crate) async fn close_as(self, is_complete: bool) {
         self.client.close().await;
         match self.introducer {
@@ -86,7 +86,7 @@ impl Connected {
     }
 }
 
-/// What a command needs of a peer that ssh reaches.
+/// Needs of a command at a peer that ssh reaches.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Needs<'a> {
     /// Remote and local paths of a copy.
@@ -301,7 +301,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the error for a peer that was introduced, but to which no cable carries the data.
 fn blocked(place: &Place, peer: &Introduction, error: &Error) -> Fault {
-    // Other names would stand beside a command.
+    // Other names would stand next to a command.
     let there: Vec<&str> = peer.interfaces().filter(|name| is_plain(name)).collect();
     let on = match there.is_empty() {
         true => String::new(),

@@ -88,7 +88,7 @@ const SSH: &str = "ssh";
 pub(crate) struct Channel {
     closing: CancellationToken,
     watching: JoinHandle<()>,
-    /// Cancelled when ssh has ended by itself, and the program there may go on.
+    /// Cancelled when ssh has ended by itself, and the program there may continue.
     pub(super) lost: CancellationToken,
     /// Local port that ssh forwards to the program there; `None` if the data may not go through ssh.
     pub(super) forwarded: Option<u16>,
@@ -161,7 +161,7 @@ impl Forward {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             Ok(listener.local_addr()?.port())
         };
-        // What is free here is as good as any number there.
+        // A port that is free here is as good as any number there.
         let (here, there) = (free()?, free()?);
         Ok(Self { here, there })
     }
@@ -192,7 +192,7 @@ async fn watch(
         mut output,
         ..
     } = started;
-    // What the program there prints later is nobody's; a full pipe would stop it.
+    // Later output of the program there is for no one; a full pipe would stop it.
     let draining =
         tokio::spawn(async move { tokio::io::copy(&mut output, &mut tokio::io::sink()).await });
     let ended = tokio::select! {

@@ -18,7 +18,7 @@ use crate::text::shown;
 enum Typed {
     /// Relative to the user's home directory.
     Home(Vec<u8>),
-    /// Relative to a directory above the home directory, so many levels.
+    /// Relative to a directory this number of levels above the home directory.
     Above(usize, Vec<u8>),
     /// Relative to the home directory of another user.
     Of(String, Vec<u8>),

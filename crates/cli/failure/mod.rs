@@ -21,7 +21,7 @@ use crate::text::invocation::{Invocation, quoted};
 /// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A command failed with an error type of its own module.
+    /// A command failed with an error type of its module.
     #[error(transparent)]
     Command(Box<dyn CommandError>),
     /// The `nicstripe` library returned an error.
@@ -99,7 +99,7 @@ impl<E: CommandError> From<E> for Failure {
     }
 }
 
-/// Error of a command that nothing tells apart from others.
+/// Error of a command without a type.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Fault {
@@ -204,7 +204,7 @@ impl Failure {
         }
     }
 
-    /// Returns the failure of one of several jobs, whose exit code tells a scheduler if a rerun may cure it.
+    /// Returns the failure of one of several jobs, whose exit code shows a scheduler if a rerun may cure it.
     pub(crate) fn of_job(self) -> Self {
         let is_busy = match &self {
             Self::Library(error) => {

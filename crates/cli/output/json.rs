@@ -30,7 +30,7 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
     stdout::write(|| io::stdout().write_all(&line))
 }
 
-/// JSON object whose fields keep their order. Unknown values, which would be null, are left out.
+/// JSON object whose fields keep their order. Unknown values, which would be null, are excluded.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Object(IndexMap<String, Box<RawValue>>);

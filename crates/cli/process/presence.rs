@@ -1,6 +1,6 @@
 //! Socket of a running daemon or copy, by which `nicstripe status` asks what it does.
 //!
-//! Each process has a socket of its own in the state directory, which only its user may enter, and
+//! Each process has its own socket in the state directory, which only its user may enter, and
 //! answers a connection with one line of JSON.
 
 use std::{

@@ -182,7 +182,7 @@ impl<C: Client> Runner<C> {
     }
 
     /// Returns the maximum duration of the benchmark in seconds, if every load takes its maximum.
-    /// The daemon tells it to clients in the queue.
+    /// The daemon sends it to clients in the queue.
     fn expected_seconds(&self, links: usize) -> u32 {
         let loads: usize = self
             .plan

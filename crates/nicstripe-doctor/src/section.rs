@@ -1,6 +1,6 @@
 //! The texts of a rule: its section of `docs/RULES.md`.
 
-/// What a rule looks at, when it speaks, and why.
+/// Texts of a rule: its facts, its threshold, its reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// Title, a noun phrase.

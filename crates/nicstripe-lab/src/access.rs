@@ -101,7 +101,7 @@ pub fn access() -> Result<Access, Unavailable> {
 /// # Errors
 ///
 /// [`Unavailable::SeveralThreads`], [`Unavailable::SwitchedOff`], [`Unavailable::Refused`]. After a
-/// late failure (writing the uid map) the process is nobody in a namespace without privileges:
+/// late failure (writing the uid map) the process is `nobody` in a namespace without privileges:
 /// report and exit, or call [`access()`] first.
 pub fn enter_user_namespace() -> Result<(), Unavailable> {
     IdMaps::of_this_process()

@@ -104,7 +104,7 @@ impl Lab {
 
     /// Runs a closure in a host's namespace, in a new thread, and waits for it.
     ///
-    /// Use it to open sockets in this process: a socket stays in the host where it was opened,
+    /// Use it to open sockets in this process: a socket stays in the host that opened it,
     /// whichever thread uses it later. Threads and processes that the closure starts are in the
     /// host as well.
     ///

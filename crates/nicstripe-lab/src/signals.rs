@@ -5,7 +5,7 @@ use std::sync::Once;
 /// Gives programs that this process starts the default action of SIGINT, SIGQUIT and SIGHUP, also
 /// if its own starter ignored them: `nohup`, or a shell's `&` in a script.
 ///
-/// This process goes on ignoring them, by a handler that does nothing: exec(2) replaces a handler
+/// This process continues ignoring them, by a handler that does nothing: exec(2) replaces a handler
 /// by the default action, and keeps what is ignored.
 pub fn take_ignored_signals() {
     static TAKEN: Once = Once::new();

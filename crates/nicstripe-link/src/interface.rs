@@ -236,7 +236,7 @@ impl fmt::Display for InterfaceIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineRate(pub u64);
 
-/// Kind of an interface, as far as it matters for finding cables.
+/// Kind of an interface, for finding cables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InterfaceKind {

@@ -452,7 +452,7 @@ fn share(directory: &Path, file: impl AsFd) {
 /// for microseconds, so a long wait indicates a fault.
 ///
 /// Another process's lock is taken over after `timeout` if that process is stopped: its file is
-/// replaced, and it saves no records once it goes on. Only the user can open the file, so no other
+/// replaced, and it saves no records once it continues. Only the user can open the file, so no other
 /// user can hold the lock.
 ///
 /// # Errors

@@ -186,7 +186,7 @@ fn query(text: &str) {
     };
     let shown = query.canonical_without("");
     let again = Query::parse(Some(&shown)).expect("it is encoded");
-    // Pairs without a name are left out: nothing asks for them.
+    // Pairs without a name are excluded: nothing asks for them.
     if !query.has("") {
         assert_eq!(again.canonical_without(""), shown);
     }

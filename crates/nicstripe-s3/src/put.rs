@@ -144,7 +144,7 @@ async fn put_folder<B: RequestBody>(
     Ok(reply)
 }
 
-/// Makes the directory of a key with a slash, which may exist unless it has to be new.
+/// Makes the directory of a key with a slash, which may exist unless it must be new.
 pub(crate) async fn make_folder(
     store: &Store,
     target: &Target,

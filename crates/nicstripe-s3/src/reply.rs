@@ -132,7 +132,7 @@ pub(crate) fn object(
 }
 
 /// Returns the document of work that may take long. After a while the response begins with spaces, so that
-/// the client does not give up; an error is then its document. The work goes on without the client.
+/// the client does not give up; an error is then its document. The work continues without the client.
 pub(crate) async fn patient(
     work: impl Future<Output = Result<String, S3Error>> + Send + 'static,
 ) -> Result<Reply, S3Error> {
@@ -186,6 +186,6 @@ const MOST_STALLED: Duration = Duration::from_secs(60);
 /// Chunks that wait for the client, 256 KiB each.
 const AHEAD: usize = 4;
 
-/// Time after which a response begins although its work goes on, and between two spaces. Clients wait for
+/// Time after which a response begins although its work continues, and between two spaces. Clients wait for
 /// 30 s and more.
 const PATIENCE: Duration = Duration::from_secs(10);

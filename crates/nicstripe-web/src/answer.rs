@@ -43,7 +43,7 @@ impl Version {
     }
 
     /// Returns the value of `If-Range` that asks for bytes of this version only; `None` if nothing
-    /// tells versions apart.
+    /// distinguishes versions.
     pub(crate) fn condition(&self) -> Option<&str> {
         self.tag.as_deref().or(self.modified.as_deref())
     }
@@ -203,7 +203,7 @@ pub(crate) fn is_settled(headers: &HeaderMap) -> bool {
     age.is_some_and(|age| age >= SETTLED)
 }
 
-/// Returns a header that is there once and is text.
+/// Returns a header that occurs once and is text.
 pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?.trim();

@@ -64,7 +64,7 @@ pub(crate) struct Found {
     pub(crate) has_ranges: bool,
     /// Address that answered.
     pub(crate) remote: Option<IpAddr>,
-    /// True if the time of modification tells versions apart.
+    /// True if the time of modification distinguishes versions.
     is_settled: bool,
     /// Digest of the whole file that the server promises.
     pub(crate) promised: Option<Expected>,
@@ -75,7 +75,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Returns true if parts of the file can be joined: the server has them, and says of which version
+    /// Returns true if parts of the file can be joined: the server has them, and names the version
     /// they are.
     pub(crate) fn can_be_dealt(&self) -> bool {
         let has_version =
@@ -148,7 +148,7 @@ impl Asked {
         })
     }
 
-    /// Sends a request, and follows redirections. Returns the answer and where it came from.
+    /// Sends a request, and follows redirections. Returns the answer and its URL.
     pub(crate) async fn follow(
         &self,
         link: &Link,

@@ -63,7 +63,7 @@ pub enum WebError {
     /// The stream that takes the file cannot be written.
     #[error("cannot write the output")]
     Output(#[source] std::io::Error),
-    /// Several URLs were given without a digest: nothing tells whether they have the same file.
+    /// Several URLs were given without a digest: nothing shows whether they have the same file.
     #[error("several URLs of one file need its digest")]
     NoDigest,
     /// The file of checksums has no line for the file, or cannot be read.

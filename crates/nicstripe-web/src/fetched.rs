@@ -10,7 +10,7 @@ use crate::proof::Proof;
 pub struct Fetched {
     /// Sizes, times, and what each link did.
     pub report: Report,
-    /// What proves that it is the right file.
+    /// Proof that it is the right file.
     pub proof: Proof,
     /// URLs that sent other bytes than the digest is of, without their secrets. The file has none of
     /// them.

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `url` | a URL as typed becomes a [`WebUrl`], which never prints its secrets |
 //! | `links`, `metered` | the interfaces that may lead to a server, and an HTTP client bound to each |
-//! | `answer` | an answer becomes facts: which bytes it has, and of which version of the file |
+//! | `answer` | an answer becomes facts: which bytes it has, and the version of the file |
 //! | `ask` | requests, and the way through redirections |
 //! | `moving`, `climb` | what moves over links, in either direction: who carries what, and how far it is |
 //! | `state`, `stream` | a link's requests: bytes arrive, are hashed and written |
@@ -14,7 +14,7 @@
 //! | `target` | where bytes go: into a file at any offset, or into a stream in order |
 //! | `contact` | first answers over all links, and which version they agree on |
 //! | `fetch`, `options`, `fetched` | a whole fetch: contact, then parts or one request |
-//! | `proof`, `sums` | the digest that the whole file must have, and where it is from |
+//! | `proof`, `sums` | the digest that the whole file must have, and its source |
 //! | `survey` | links without a copy: which answer, and what they carry |
 //! | `s3` | objects of S3 stores: listings, uploads in parts, signatures |
 //! | `netrc`, `cookies`, `header` | what a user adds to requests |

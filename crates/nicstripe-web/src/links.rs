@@ -123,7 +123,7 @@ async fn is_this_machine((host, port): (String, u16), all: &[Interface]) -> bool
     found.peek().is_some() && found.all(|is_own| is_own)
 }
 
-/// Returns the names of the interfaces to try, and those that are left out, with the reason.
+/// Returns the names of the interfaces to try, and those that are excluded, with the reason.
 fn choose(
     all: &[Interface],
     is_local: bool,

@@ -128,7 +128,7 @@ impl<F> Moving<F> {
         }
     }
 
-    /// Returns true if a link beside this one moves bytes.
+    /// Returns true if a link next to this one moves bytes.
     pub(crate) fn has_others(&self, link: usize) -> bool {
         let at = now();
         self.links.iter().enumerate().any(|(other, now)| {

@@ -84,7 +84,7 @@ impl Parts<'_> {
         shared.add_streams(&mut streams);
         let algorithm = expected.as_ref().map(|expected| expected.algorithm);
         let algorithm = algorithm.filter(|algorithm| *algorithm != Algorithm::Blake3);
-        // What has to be in order can be behind what has arrived.
+        // Data that must be in order can be behind what has arrived.
         let is_ordered = output.is_some() || algorithm.is_some();
         let poured = async {
             match (output, algorithm) {
@@ -312,7 +312,7 @@ fn origin(url: &WebUrl, version: &Version, expected: Option<&Expected>) -> [u8; 
         return *blake3::hash(&digest).as_bytes();
     }
     let mut place = url.url().clone();
-    // The query of a signed URL differs each time; without a tag it may be what tells files apart.
+    // The query of a signed URL differs each time; without a tag it may be what distinguishes files.
     if version.tag.is_some() {
         place.set_query(None);
     }

@@ -180,7 +180,7 @@ impl Expected {
     }
 }
 
-/// What proves that a file is the right one.
+/// Proof that a file is the right one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Proof {

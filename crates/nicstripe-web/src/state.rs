@@ -212,5 +212,5 @@ impl Shared {
     }
 }
 
-/// Useless answers in a row after which a link is left out: one machine behind a name may err.
+/// Useless answers in a row after which a link is excluded: one machine behind a name may err.
 const MOST_REFUSALS: u32 = 3;

@@ -1,4 +1,4 @@
-//! Digest of a file from a file of checksums, such as `SHA256SUMS` beside it.
+//! Digest of a file from a file of checksums, such as `SHA256SUMS` next to it.
 
 use std::time::Duration;
 

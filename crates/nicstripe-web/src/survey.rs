@@ -46,7 +46,7 @@ pub struct SurveyedLink {
     pub interface: String,
     /// Host of the URL.
     pub host: String,
-    /// Address that answered; that of the proxy if there is one.
+    /// Address that answered; that of the proxy if any.
     pub remote: Option<IpAddr>,
     /// Version of HTTP, such as `HTTP/2.0`.
     pub protocol: Option<String>,

@@ -70,7 +70,7 @@ pub(crate) struct Compare {
 )]
 pub(crate) struct Measure {
     /// Machine that runs `nicstripe serve`, by name or address; USER@HOST for ssh; or the URL of a
-    /// file at a web server, of which only rates are measured
+    /// file at a web server, for its rates only
     #[arg(value_name = "HOST", required = true)]
     pub(crate) host: Option<Peer>,
 

@@ -246,7 +246,7 @@ impl Families {
 }
 
 impl Collector for Families {
-    /// Families without samples are left out.
+    /// Families without samples are excluded.
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in self
             .families

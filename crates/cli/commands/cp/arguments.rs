@@ -83,7 +83,7 @@ pub(crate) struct Cp {
     pub(crate) allow_changing: bool,
 
     /// Send a file while it grows, until the programs that write to it close it. If interrupted, a rerun
-    /// goes on; a file that becomes shorter, or is rewritten before its end, is an error
+    /// continues; a file that becomes shorter, or is rewritten before its end, is an error
     #[arg(long)]
     #[arg(conflicts_with_all = ["delta", "inplace", "verify", "allow_changing", "shard"])]
     pub(crate) follow: bool,

@@ -24,7 +24,7 @@ pub(crate) struct Ends {
     to: String,
     /// The peer, as typed.
     peer: String,
-    /// What the content was compared with.
+    /// Reference that the content was compared with.
     proof: String,
     /// True if the target is a file, so that received data is on a disk; false for standard output.
     is_durable: bool,

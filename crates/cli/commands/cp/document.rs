@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct End<'a> {
     pub(crate) report: Option<&'a Report>,
-    /// What the content was compared with.
+    /// Reference that the content was compared with.
     pub(crate) proof: Option<&'a str>,
     pub(crate) failure: Option<&'a Failure>,
     /// Run time of the command, used if the copy ended without a report.

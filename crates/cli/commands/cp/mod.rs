@@ -8,7 +8,7 @@
 //! - [`follow`]: copies of a file that is still written
 //! - [`many`]: copies to several machines, which feed each other
 //! - [`replicas`]: copies from several machines that have the same file
-//! - [`shard`]: one share of the files, beside other processes
+//! - [`shard`]: one share of the files, next to other processes
 //! - [`slices`]: files that are put together from ranges
 //! - [`s3`]: copies to and from S3 stores
 //! - [`web`]: copies of files from web servers

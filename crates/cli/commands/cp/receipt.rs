@@ -129,7 +129,7 @@ async fn read(path: &Path) -> Result<(Outline, SystemTime), Failure> {
         let file = File::open(of)?;
         let found = file.metadata()?;
         let outline = outline_of(&file, found.len())?;
-        // What changed while it was read is what no copy was.
+        // A file that changed while it was read equals no copy.
         let is_same = file.metadata()?.modified()? == found.modified()?;
         Ok::<_, io::Error>(is_same.then_some((outline, found.modified()?)))
     });

@@ -14,7 +14,7 @@ use nicstripe::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, BufReader, copy_buf};
 
-/// What tells a file from what it was before: its size and time stand for its content.
+/// Distinction of a file from an earlier version: its size and time stand for its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) size: u64,
@@ -136,7 +136,7 @@ pub(super) async fn found(client: &Client, name: &Name) -> Result<Option<Stat>, 
     }
 }
 
-/// Returns the name `own` beside another one; `None` stands for the root.
+/// Returns the name `own` next to another one; `None` stands for the root.
 pub(super) fn beside(name: Option<&Name>, own: &[u8]) -> Result<Name, NameError> {
     let mut components: Vec<&[u8]> = name.into_iter().flat_map(Name::components).collect();
     components.pop();

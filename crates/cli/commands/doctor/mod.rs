@@ -113,7 +113,7 @@ impl Doctor {
         result
     }
 
-    /// Gathers the facts, writes the snapshot if there is one to write, and judges them.
+    /// Gathers the facts, writes the snapshot if requested, and judges them.
     fn examine(&self, terminal: &Terminal) -> Result<(Case, Diagnosis), Failure> {
         logging::start(terminal)?;
         self.links.check()?;

@@ -1,4 +1,4 @@
-//! Guard of a peer's command: a process of its own that starts the command and ends with its status.
+//! Guard of a peer's command: a separate process that starts the command and ends with its status.
 //!
 //! It ends the command, and all that the command has started, on SIGTERM and when the daemon's
 //! process has gone, however that ended: SIGTERM to each, and SIGKILL a second later. A process that
@@ -153,7 +153,7 @@ fn end() {
 fn take_outputs() {
     let command = COMMAND.load(Ordering::SeqCst);
     for number in [1, 2] {
-        // Such a path of a pipe opens it once more, without waiting for a writer.
+        // Such a path of a pipe opens it again, without waiting for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/proc/{command}/fd/{number}");
         let is_pipe = std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo());

@@ -27,7 +27,7 @@ use crate::{
 ///
 /// For example: zfs send tank/a@now | nicstripe exec nas -- zfs recv -s tank/b. The daemon on PEER
 /// runs only what its peers file allows this machine (exec=); USER@HOST runs it through ssh. After
-/// -- the words are passed as they are. Without it they are read once more like those of ssh, with
+/// -- the words are passed as they are. Without it they are read again like those of ssh, with
 /// quotes and backslashes, but by no shell: so it can replace ssh in rsync -e, BORG_RSH,
 /// GIT_SSH_COMMAND and scp -S.
 #[derive(Debug, Args)]

@@ -37,7 +37,7 @@ pub(super) fn print(words: &[OsString], links: LinkArgs) {
         .iter()
         .flat_map(|path| [path.as_str(), "\n"])
         .collect();
-    // A shell reads it, or nobody.
+    // A shell reads it, or no one.
     let _ = stdout::bytes(text.as_bytes());
 }
 

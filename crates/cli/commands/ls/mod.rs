@@ -234,7 +234,7 @@ fn outcome(mut failed: Vec<(String, Failure)>, of: usize) -> Result<(), Failure>
     let lines = failed
         .iter()
         .map(|(argument, failure)| format!("{argument}: {}", failure.one_line()));
-    // A pattern may match directories of which several cannot be read.
+    // A pattern may match several directories that cannot be read.
     let (count, of) = (failed.len(), of.max(failed.len()));
     let text = format!("{count} of {of} could not be listed");
     Err(Fault::new(failed[0].1.exit(), text)

@@ -224,7 +224,7 @@ impl Pair {
     }
 }
 
-/// Wait for the other machine's report after which the user is told what is awaited.
+/// Wait for the other machine's report after which the user sees what is awaited.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Change of the list of peers. Dropping it, also because the user interrupts, restores what the list

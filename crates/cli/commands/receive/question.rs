@@ -1,4 +1,4 @@
-//! What a sender offers, and the question whether to write it.
+//! Offer of a sender, and the question whether to write it.
 
 use std::{fs, path::Path};
 
@@ -46,7 +46,7 @@ impl<'a> Question<'a> {
     /// Asks until the answer is yes or no. The end of standard input means no, and so does every
     /// other answer but `l`, which lists the rest.
     pub(super) async fn ask(&self, terminal: &Terminal) -> Result<bool, Failure> {
-        // What was typed before the list was shown is no answer to it.
+        // Text typed before the list was shown is no answer to it.
         if isatty(rustix::stdio::stdin()) {
             let _ = tcflush(rustix::stdio::stdin(), QueueSelector::IFlush);
         }

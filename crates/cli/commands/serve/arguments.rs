@@ -36,7 +36,7 @@ pub(crate) struct Serve {
 }
 
 /// Options of `serve`, on the command line and, under the same names, in the configuration file.
-/// What is absent has its default, which [`Settings`](super::settings::Settings) sets.
+/// An absent value has its default, which [`Settings`](super::settings::Settings) sets.
 ///
 /// `packaging/config.toml` lists all keys with their defaults.
 #[derive(Debug, Clone, Default, Args, Deserialize)]

@@ -37,7 +37,7 @@ use super::{
     own_names::OwnNames,
 };
 
-/// What answers the requests of a server.
+/// Handler of the requests of a server.
 pub(super) trait Service: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error = io::Error> + Send + Unpin + 'static;
 

@@ -125,7 +125,7 @@ fn start(text: &str) -> Result<(), Failure> {
         return Ok(());
     };
     let said = journal_since(begun);
-    // What fails here has failed before, or is seen by the next command.
+    // An error here has occurred before, or is seen by the next command.
     let text = match before {
         Some(before) => {
             let _ = fs::write(unit::path(), before);
@@ -348,7 +348,7 @@ fn elsewhere(program: &Path, fault: Fault) -> Fault {
 }
 
 /// Returns who else than root can change a file or a directory above it, with the path; `None` if
-/// nobody can.
+/// no one can.
 fn changer_of(program: &Path) -> Result<Option<(&Path, String)>, Failure> {
     for path in program.ancestors() {
         let found = fs::symlink_metadata(path).map_err(Failure::opening(path))?;
@@ -373,7 +373,7 @@ fn changer_of(program: &Path) -> Result<Option<(&Path, String)>, Failure> {
 }
 
 /// Returns the user. Makes [`USER`] and its group if they are missing, as the packages do. The group
-/// has the records of host routes, whoever serves.
+/// has the records of host routes of any server.
 fn found_or_made(name: &str) -> Result<User, Failure> {
     let find = || User::from_name(name).ok().flatten();
     let found = find();

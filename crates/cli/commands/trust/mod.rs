@@ -372,7 +372,7 @@ pub(crate) fn access(read_only: bool, append_only: bool) -> Access {
     }
 }
 
-/// Rejects a name that nobody could type as HOST.
+/// Rejects a name that no one could type as HOST.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     match name.parse::<PeerName>() {
         Ok(parsed) if !parsed.is_host() => Err(Fault::new(
@@ -411,7 +411,7 @@ impl CommandError for LineError {
     }
 }
 
-/// Parses the output of `nicstripe key`. Rejects options before it: whoever wrote the line would
+/// Parses the output of `nicstripe key`. Rejects options before it: its writer would
 /// choose rights here.
 fn parse_line(text: &str, name: Option<&str>) -> Result<PublicLine, Failure> {
     let text = text.trim();

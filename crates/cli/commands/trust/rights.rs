@@ -144,7 +144,7 @@ impl Rights {
             no_facts: had.no_facts || given.no_facts,
             ..granted.clone()
         };
-        // What was asked for is no loss.
+        // A requested change is no loss.
         match granted.loosened_by(&options) {
             loosened if loosened.is_empty() => Ok(options),
             loosened => Err(loosened),

@@ -124,7 +124,7 @@ impl Started {
         Err(noise(&self.place).with_details(self.printed.told()))
     }
 
-    /// Sends bytes; each part may take as long as a step. An error of writing is none of its own:
+    /// Sends bytes; each part may take as long as a step. An error of writing is no separate one:
     /// the other side has said why, or ends.
     async fn send(&mut self, bytes: &[u8], step: Step) -> Result<(), Fault> {
         for part in bytes.chunks(PART) {
@@ -380,7 +380,7 @@ fn not_installed(place: &Place, why: &str) -> Fault {
         .with_hint("install nicstripe there, in a directory of its PATH or in /usr/local/bin")
 }
 
-/// Returns the error for a machine of which nothing that it prints is of nicstripe.
+/// Returns the error for a machine that prints nothing of nicstripe.
 fn noise(place: &Place) -> Fault {
     let text = format!("{place} answers ssh, but not as nicstripe does");
     Fault::new(Exit::NoLink, text).with_hint(see(place))

@@ -1,4 +1,4 @@
-//! What several rules read from a bench, and how they name it.
+//! Values that several rules read from a bench, and their names.
 
 use nicstripe_bench::{
     BenchLink, BenchReport, CpuUse, Direction, Ends, FULL_CORE, Flow, GOOD_SCALING, Limiter,

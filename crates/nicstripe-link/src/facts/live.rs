@@ -281,7 +281,7 @@ pub(crate) fn parse(message: &nicstripe_netlink::Message<'_>) {
     let _ = bucket.and_then(|bucket| bucket.burst_bytes(u64::MAX));
 }
 
-/// Rates in Mbit/s of a TAP device whose rate nobody has set, at full duplex: that of Linux 6.2 and
+/// Rates in Mbit/s of a TAP device whose rate no one has set, at full duplex: that of Linux 6.2 and
 /// later, and that of older ones (`tun_default_link_ksettings`, drivers/net/tun.c).
 const TUN_RATES: [Option<u32>; 2] = [Some(10_000), Some(10)];
 

@@ -2,7 +2,7 @@
 
 use std::{fs::File, io, os::fd::AsRawFd as _};
 
-/// Promise of the kernel about a file that no program has open for writing: it tells if one opens it
+/// Promise of the kernel about a file that no program has open for writing: it reports if one opens it
 /// (fcntl(2), "Leases"). Such a program waits until the lease is dropped, or for
 /// `/proc/sys/fs/lease-break-time`.
 #[derive(Debug)]

@@ -232,7 +232,7 @@ impl LinkMessage {
             },
             details: LinkDetails {
                 qdisc: attributes.find(libc::IFLA_QDISC).map(text),
-                // 0 means that the driver has no limit of its own.
+                // 0 means that the driver has no own limit.
                 mtu_max: number(libc::IFLA_MAX_MTU).filter(|mtu| *mtu > 0),
                 carrier_changes: number(libc::IFLA_CARRIER_CHANGES).map(u64::from),
             },

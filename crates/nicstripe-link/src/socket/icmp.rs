@@ -1,7 +1,7 @@
 //! ICMP errors that end a connection attempt, which the socket's error number alone does not tell
 //! apart.
 //!
-//! A host that nobody answers for and a filter that rejects the connection both give
+//! A host that no one answers for and a filter that rejects the connection both give
 //! `EHOSTUNREACH`; a closed port and a filter both give `ECONNREFUSED`. The message is in the
 //! socket's error queue (`IP_RECVERR`, ip(7)), during a connection attempt since Linux 5.19.
 

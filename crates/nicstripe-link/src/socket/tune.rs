@@ -90,7 +90,7 @@ pub fn limit_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
 ///
 /// Linux reports a socket readable with fewer bytes if the peer has closed it or if there is no room
 /// for more. It enlarges the receive buffer to twice the number, at most to the limit in
-/// `net.ipv4.tcp_rmem`, if nobody has set its size.
+/// `net.ipv4.tcp_rmem`, if no one has set its size.
 ///
 /// # Errors
 ///

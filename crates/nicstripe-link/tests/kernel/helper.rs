@@ -615,7 +615,7 @@ impl Stage {
         self.start_user(&arguments.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Starts a process that passes requests to a helper of its own, one per line: `ADDRESS INDEX`
+    /// Starts a process that passes requests to its own helper, one per line: `ADDRESS INDEX`
     /// adds a route, `mtu INDEX MTU` changes an MTU.
     pub(crate) fn start_user(&self, arguments: &str) -> User {
         let start = || {

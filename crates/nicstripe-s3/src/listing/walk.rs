@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Walk {
     place: Place,
     entries: Option<Entries>,
-    /// The same walk behind the directory of parts.
+    /// This walk behind the directory of parts.
     behind: Option<Entries>,
     ready: VecDeque<Item>,
     /// Directory that is empty unless the next entry is in it.

@@ -2,7 +2,7 @@
 //! object of them, so that no byte crosses the links twice.
 //!
 //! `.nicstripe-uploads/ID/info` of a bucket has the key as its content and the object's attributes;
-//! `pNUMBER-MD5` beside it is a part, and `tNUMBER` one that is being written. So the MD5 of a part, which
+//! `pNUMBER-MD5` next to it is a part, and `tNUMBER` one that is being written. So the MD5 of a part, which
 //! is known behind its last byte only, is kept without another file.
 
 mod complete;

@@ -50,7 +50,7 @@ pub(crate) struct Announced {
 
 /// Returns the checksum that the headers of a request announce. At most one is permitted.
 pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Announced>, S3Error> {
-    // What is not UTF-8 is no checksum, and the name of none.
+    // A value that is not UTF-8 is no checksum, and the name of none.
     let text = |name: &str| Some(String::from_utf8_lossy(headers.get(name)?.as_bytes()));
     let trailer = text("x-amz-trailer");
     let trailer = trailer.as_deref().map(str::trim);

@@ -95,7 +95,7 @@ impl Conditions {
     }
 }
 
-/// Returns true if a range may be read: the header `If-Range`, if there is one, is of this object.
+/// Returns true if a range may be read: the header `If-Range`, if any, is of this object.
 pub(crate) fn is_in_range(headers: &HeaderMap, etag: &str, modified: SystemTime) -> bool {
     let Some(value) = headers.get(IF_RANGE) else {
         return true;

@@ -33,7 +33,7 @@ pub(crate) enum Body {
     },
 }
 
-/// Signatures of the chunks of a body, each of which covers the one before.
+/// Signatures of the chunks of a body; each covers the one before.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     key: hmac::Key,

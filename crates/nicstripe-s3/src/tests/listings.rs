@@ -59,7 +59,7 @@ fn items(page: &Element) -> Vec<String> {
     items
 }
 
-/// Lists all pages with so many keys each.
+/// Lists all pages with this number of keys each.
 async fn listed(
     rig: &Rig,
     version: u8,

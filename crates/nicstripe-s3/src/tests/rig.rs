@@ -98,7 +98,7 @@ impl Pieces {
         )
     }
 
-    /// Returns a body that does not go on behind these bytes.
+    /// Returns a body that does not continue behind these bytes.
     pub(super) fn broken(bytes: &[u8]) -> Self {
         Self {
             breaks_off: true,

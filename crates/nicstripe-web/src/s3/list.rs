@@ -39,7 +39,7 @@ pub struct Listing {
 
 impl Store {
     /// Lists the objects whose keys begin with the key of `place`: all of them, or with `folders` only
-    /// those without another slash, and the folders beside them.
+    /// those without another slash, and the folders next to them.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use std::{
 
 use super::{place::S3Place, source::Source};
 
-/// Record of an upload in a file, one line per part. Parts without a complete line are sent again.
+/// Record of an upload in a file, one line per part. Parts without a complete line are resent.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     path: PathBuf,
@@ -52,7 +52,7 @@ impl Unfinished {
         path.exists() && Self::read(path).is_none()
     }
 
-    /// Begins a record of an upload of this content. The id is empty until the store has told it.
+    /// Begins a record of an upload of this content. The id is empty until the store has sent it.
     pub(crate) fn begin(path: &Path, content: &str, upload: &str) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;

@@ -13,7 +13,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What a server does with the request of this number, from 0.
+/// Reaction of a server to the request of this number, from 0.
 pub(crate) type Manner = Box<dyn Fn(&Request) -> Reply + Send + Sync>;
 
 /// Request as it came.

@@ -96,7 +96,7 @@ async fn a_url_with_another_size_or_without_an_answer_is_left_out() {
     assert!(other.sent() < 2, "{}", other.sent());
 }
 
-/// Starts a server with a file, and a file of checksums beside it.
+/// Starts a server with a file, and a file of checksums next to it.
 async fn with_sums(bytes: &std::sync::Arc<Vec<u8>>, sums: String) -> Server {
     that(bytes, move |request, _| {
         (request.path == "/SHA256SUMS").then(|| whole(sums.as_bytes(), "\"sums\""))

@@ -1,4 +1,4 @@
-//! S3 store in this process: what it is told, it does, and it may break every rule on purpose.
+//! S3 store in this process: it does as asked, and it may break every rule on purpose.
 
 use std::{
     collections::BTreeMap,

@@ -225,7 +225,7 @@ async fn an_upload_that_the_store_has_forgotten_begins_again() {
     let path = rig.file(&data);
     rig.interrupt(&path, 10 * MIB).await;
     let other = Rig::honest().await;
-    // The same notes, and a store that knows nothing of the upload.
+    // These notes, and a store that knows nothing of the upload.
     let upload = Upload::new(other.store.clone(), place("key"), rig.options());
     upload
         .file(&path, CancellationToken::new(), |_| {})
@@ -350,7 +350,7 @@ async fn listings_without_end_or_sense_are_errors() {
         // An empty listing would delete what a copy with --delete finds.
         assert!(matches!(listed, Err(WebError::Nonsense { .. })), "{body}");
     }
-    // Keys of another prefix would become files that nobody asked for.
+    // Keys of another prefix would become files that no one asked for.
     for inside in [
         "<Contents><Key>other/x</Key></Contents>",
         "<CommonPrefixes><Prefix>o</Prefix></CommonPrefixes>",

@@ -42,7 +42,7 @@ enum Sign {
 /// End of a file that grew.
 #[derive(Debug)]
 pub(super) enum End {
-    /// No program has it open for writing, or the lease tells.
+    /// No program has it open for writing, or the lease reports it.
     Closed(ReadLease),
     /// It has been so for long enough.
     Quiet(Version),

@@ -114,11 +114,11 @@ struct Follow {
     replace: bool,
     restart: bool,
     preserve: bool,
-    /// Taken by the run of pieces whose events are told.
+    /// Taken by the run of pieces that reports its events.
     speaker: Mutex<()>,
 }
 
-/// What is at the target.
+/// State of the target.
 #[derive(Default)]
 struct Sent {
     /// Value of each piece that was sent or is being sent.
@@ -188,9 +188,9 @@ impl Sent {
 
 /// Why nothing was sent, or not all of it.
 enum Trouble {
-    /// What was sent is of no use.
+    /// The sent data is of no use.
     Spoiled(Failure),
-    /// A rerun goes on.
+    /// A rerun continues.
     Failure(Failure),
 }
 
@@ -272,7 +272,7 @@ impl Follow {
         Ok(report)
     }
 
-    /// Sends what is there and what follows, until the file has ended.
+    /// Sends the existing bytes and those that follow, until the file has ended.
     async fn send_all(
         self: &Arc<Self>,
         growth: &mut Growth,
@@ -546,7 +546,7 @@ impl Rate {
     }
 }
 
-/// Writes bytes, and tells what the transfer has to say meanwhile.
+/// Writes bytes, and reports the events of the transfer meanwhile.
 async fn write(writer: &mut ObjectWriter, mut bytes: &[u8], tell: Option<&Tell>) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = poll_fn(|cx| {
@@ -577,13 +577,13 @@ fn hear(writer: &mut ObjectWriter, cx: &mut Context<'_>, tell: Option<&Tell>) {
     }
 }
 
-/// Returns the name of the directory for the copy to a name, which is beside it.
+/// Returns the name of the directory for the copy to a name, which is next to it.
 fn dir_name(to: &Name) -> String {
     let word = &blake3::hash(to.to_string().as_bytes()).to_hex()[..16];
     format!(".nicstripe-{word}.follow")
 }
 
-/// Returns what tells the file from another one that has its name later.
+/// Returns what distinguishes the file from another one that has its name later.
 fn source_of(found: &Metadata) -> String {
     let made = found.created().ok();
     let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
@@ -604,23 +604,23 @@ const LONGEST: u64 = 32 << 20;
 /// Time between two looks at the file.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time over which a rate is told.
+/// Time over which a rate is reported.
 const OVER: Duration = Duration::from_secs(2);
 
 /// Time for which a name that another process has is waited for, and between two looks.
 const BUSY: Duration = Duration::from_secs(20);
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a run is sent again after a lost session.
+/// How often a run is resent after a lost session.
 const MOST_TRIES: u32 = 5;
 
 /// Bytes of the longest mark: a line of 64 digits for each piece.
 const LONGEST_MARK: u64 = LONGEST / PIECE * 65;
 
-/// Files of the directory beside the file of slices: what tells the source from another, and one that the
+/// Files of the directory next to the file of slices: what tells the source from another, and one that the
 /// process has that sends. A mark is named by the offset of its first piece.
 const SOURCE: &str = "source";
 const SENDER: &str = "sender";
 
-/// What became of a file that only may grow.
+/// Outcome of a file that only may grow.
 const SHORTER: &str = "became shorter";

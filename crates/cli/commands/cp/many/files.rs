@@ -160,7 +160,7 @@ fn digest_of(path: &Path, range: Range<u64>) -> io::Result<Digest> {
     Ok(Digest(*hasher.finalize().as_bytes()))
 }
 
-/// Returns the name under which a file is put together, beside its own.
+/// Returns the name under which a file is put together, next to its own.
 pub(super) fn staging(name: &Name, file: &LargeFile) -> Option<Name> {
     let own = format!(".nicstripe-{}.chain", file.version.word(name));
     beside(Some(name), own.as_bytes()).ok()
@@ -171,7 +171,7 @@ pub(super) fn staging(name: &Name, file: &LargeFile) -> Option<Name> {
 const LEAST: u64 = 1 << 20;
 
 /// Bounds of an item in bytes, and the number of items that the cables carry a second: few enough that
-/// each costs little, and so many that a chain of many machines is soon full. On two cores, 2 GiB over two
+/// each costs little, and enough that a chain of many machines is soon full. On two cores, 2 GiB over two
 /// gigabit cables to three machines cost 38 s of processor time in items of 4 MiB, and 33 in those of 16;
 /// over two of 200 Mbit/s, they take 49.3 and 50.7 s.
 const LEAST_ITEM: u64 = 4 << 20;

@@ -38,7 +38,7 @@ pub(super) struct Flow {
     sent: Sent,
 }
 
-/// What the chain has carried.
+/// Amounts that the chain has carried.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sent {
     /// Bytes that left this machine.
@@ -107,12 +107,12 @@ impl Flow {
         }
     }
 
-    /// What the chain has carried until now.
+    /// Amounts that the chain has carried until now.
     pub(super) fn sent(&self) -> Sent {
         self.sent
     }
 
-    /// Carries items until receivers have all that they will have, and nobody waits but for slow ones.
+    /// Carries items until receivers have all that they will have, and no one waits but for slow ones.
     /// Gives files at them their names. Returns the numbers of their copies in order; none
     /// if all have ended.
     pub(super) async fn run(&mut self) -> Vec<usize> {

@@ -77,7 +77,7 @@ impl Cp {
 pub(super) fn run(mut copies: Vec<Cp>, terminal: &Terminal) -> Result<(), Failure> {
     logging::start(terminal)?;
     for cp in &mut copies {
-        // A regular file is compared with what is there, as in trees. Anything else fails as it does alone.
+        // A regular file is compared with the existing one, as in trees. Anything else fails as it does alone.
         if let [source] = cp.sources()
             && fs::symlink_metadata(source).is_ok_and(|found| found.is_file())
         {
@@ -146,7 +146,7 @@ impl Finals<'_> {
 }
 
 /// Sends the large files along the chain. A target that has got them gets the rest at once; those that
-/// are slow go on meanwhile. Only an interruption is an error: the copies that follow send what is
+/// are slow continue meanwhile. Only an interruption is an error: the copies that follow send what is
 /// missing, and say why they cannot.
 fn distribute(copies: &[Cp], finals: &mut Finals<'_>) -> Result<(), Failure> {
     let keeper = copies[0].session.keeper()?;
@@ -235,7 +235,7 @@ async fn begin(
             .filter_map(|receiver| receiver.expected)
             .min(),
     );
-    // The fastest first: nobody waits for one that is slower than itself.
+    // The fastest first: no one waits for one that is slower than itself.
     receivers.sort_by_key(|receiver| std::cmp::Reverse(receiver.expected));
     Ok(Some(Flow::new(receivers, files, terminal, wishes).await))
 }

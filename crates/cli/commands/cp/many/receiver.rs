@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{connect::setup, failure::Failure};
 
-/// Target of a copy, with a session of its own for the chain.
+/// Target of a copy, with its own session for the chain.
 #[derive(Debug)]
 pub(super) struct Receiver {
     /// Number of the copy whose target it is.
@@ -272,7 +272,7 @@ fn of_receiver(error: Error) -> Trouble {
     }
 }
 
-/// Time for which a receiver that is lost is waited for before others go on without it.
+/// Time for which a receiver that is lost is waited for before others continue without it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Maximum number of addresses at which others look for a receiver.

@@ -62,7 +62,7 @@ impl ShardArgs {
     }
 }
 
-/// Variables by which a scheduler tells a process which one of several it is.
+/// Variables by which a scheduler numbers one of several processes.
 #[derive(Debug, Clone, Copy)]
 struct Scheduler {
     name: &'static str,

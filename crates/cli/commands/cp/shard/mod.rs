@@ -1,8 +1,8 @@
-//! Copies of one share of the files of a tree, beside other processes that copy the others.
+//! Copies of one share of the files of a tree, next to other processes that copy the others.
 //!
 //! - [`chosen`]: which share
 //! - [`record`], [`store`]: what the processes agree on, at the target
-//! - [`pieces`]: files of more than 1 GiB, of which each share copies some pieces
+//! - [`pieces`]: files of more than 1 GiB; each share copies some pieces
 //!
 //! The first share deletes what the source does not have. The last one to finish gives directories their
 //! times, which each file that is copied into them changes.
@@ -250,7 +250,7 @@ impl Rest<'_> {
         };
         let deleted = self.copy_again(self.kind.clone(), options).await?;
         counts.deleted += deleted.deleted;
-        // What cannot be read has failed in the copy, too.
+        // A file that cannot be read has failed in the copy, too.
         if counts.failed == 0 {
             counts.failed = deleted.failed;
             counts.failures = deleted.failures;

@@ -1,4 +1,4 @@
-//! Large files, of which each share copies some pieces. Whoever finds all pieces there makes the file of
+//! Large files; each share copies some pieces. The process that finds all pieces makes the file of
 //! them: one process at a time, and none again.
 //!
 //! The pieces are ranges of one sparse file in a directory of the record, whose name is a hash of the file's
@@ -65,7 +65,7 @@ pub(super) enum Ends {
     },
 }
 
-/// What became of the pieces of this share.
+/// Outcome of the pieces of this share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The file at the target is that of the source.
@@ -306,7 +306,7 @@ impl Large {
     }
 }
 
-/// What the target has of a large file.
+/// State of a large file at the target.
 enum There {
     /// Some pieces, of all shares.
     Pieces(BTreeSet<u32>),
@@ -338,7 +338,7 @@ fn end_part_here(pieces: &Path, file: &LargeFile, preserve: bool) -> io::Result<
     std::fs::rename(&path, pieces.join(WHOLE))
 }
 
-/// Opens the file of which the pieces are ranges.
+/// Opens the file whose ranges are the pieces.
 fn open_part(pieces: &Path) -> io::Result<Arc<File>> {
     std::fs::create_dir_all(pieces)?;
     let file = File::options()

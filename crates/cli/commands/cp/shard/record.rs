@@ -1,4 +1,4 @@
-//! Record of the shares of a copy, beside its target: their number, the listing of the source, the shares
+//! Record of the shares of a copy, next to its target: their number, the listing of the source, the shares
 //! in progress and those done. The last share removes it.
 
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
@@ -17,7 +17,7 @@ use crate::{
     text::invocation::Invocation,
 };
 
-/// What all processes must agree on.
+/// Values that all processes must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Agreed {
     /// Number of shares.
@@ -180,7 +180,7 @@ impl Held {
     }
 }
 
-/// Record of which all shares are done.
+/// Record with all shares done.
 pub(super) struct Complete {
     record: Record,
     shares: u32,
@@ -210,7 +210,7 @@ fn dir_name(target: &[u8], sources: &[&[u8]]) -> Vec<u8> {
 const MOST_TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// End of the name of a record, which [`filters`](crate::commands::cp::filters) leaves out of trees.
+/// End of the name of a record, which [`filters`](crate::commands::cp::filters) excludes from trees.
 const ENDING: &str = ".nicstripe-shares";
 
 /// Name of the file with what all processes agree on. The other files have the numbers of shares.
@@ -222,7 +222,7 @@ const MOST_AGREED: u64 = 4096;
 /// Longest part of the target's name in that of the record: 255 less what is added to it.
 const LONGEST_TARGET: usize = 200;
 
-/// Returns the error of a record with which this process cannot go on.
+/// Returns the error of a record with which this process cannot continue.
 fn refused(text: String) -> Failure {
     let again = Invocation::of_this_process().with_flag("--no-resume");
     let hint = format!("if no other share is being copied, begin anew: {again}");

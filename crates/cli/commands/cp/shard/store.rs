@@ -32,7 +32,7 @@ pub(in crate::commands::cp) enum Store {
 
 /// File that no other process can take meanwhile. Dropped, it is left to others.
 pub(in crate::commands::cp) enum Hold {
-    /// File that is being written: the daemon lets nobody else write one of this name.
+    /// File that is being written: the daemon lets no one else write one of this name.
     AtDaemon {
         client: Client,
         name: Name,
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Writes a file whole. Returns false if there is one.
+    /// Writes a file whole. Returns false if it exists.
     pub(super) async fn write_new(&self, file: &str, text: &[u8]) -> Result<bool, Failure> {
         match self {
             Self::AtDaemon { client, dir } => {
@@ -292,7 +292,7 @@ fn read_here(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Writes a file whole, unless there is one.
+/// Writes a file whole, unless it exists.
 fn write_new_here(dir: &Path, file: &str, text: &[u8]) -> io::Result<bool> {
     make_own(dir)?;
     let mode = Permissions::from_mode(0o666);

@@ -25,7 +25,7 @@ pub(crate) struct WebArgs {
     #[arg(long, value_name = "ALG:HEX", conflicts_with = "sha256")]
     digest: Option<Expected>,
 
-    /// The same as --digest sha256:HEX
+    /// Equals --digest sha256:HEX
     #[arg(long, value_name = "HEX", value_parser = parse_sha256)]
     sha256: Option<Expected>,
 
@@ -39,7 +39,7 @@ pub(crate) struct WebArgs {
     mirror: Vec<String>,
 
     /// Compare the file with the sha256 that this file of checksums has of its name; without URL, the
-    /// file SHA256SUMS beside it
+    /// file SHA256SUMS next to it
     #[arg(long, value_name = "URL", num_args = 0..=1, require_equals = true, conflicts_with_all = ["digest", "sha256"])]
     sha256sums: Option<Option<String>>,
 

@@ -1,4 +1,4 @@
-//! Copies of files from web servers, where nothing of nicstripe is installed.
+//! Copies of files from web servers, without nicstripe there.
 //!
 //! - [`arguments`]: options for web servers as typed; [`error`]: contradictions
 //! - [`run`]: the fetch, and its target at a daemon
@@ -149,7 +149,7 @@ fn to(cp: &Cp) -> Result<To, Failure> {
 }
 
 impl To {
-    /// Returns true if the target is a directory, as far as this machine knows.
+    /// Returns true if the target is known to be a directory.
     fn is_directory(&self) -> bool {
         match self {
             Self::Local(path) => path.is_dir() || path.as_os_str().as_bytes().ends_with(b"/"),

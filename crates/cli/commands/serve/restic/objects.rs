@@ -72,7 +72,7 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct ObjectError {
-    /// HTTP status that tells clients what failed. 503 means that a later attempt may succeed: no
+    /// HTTP status that shows clients what failed. 503 means that a later attempt may succeed: no
     /// link is connected, or another client writes the same file.
     pub(super) status: StatusCode,
     /// Description of the error, for the log.

@@ -128,7 +128,7 @@ impl Rig {
         HttpResponse::of(sender.send_request(asked).await.unwrap()).await
     }
 
-    /// Like [`ask`](Self::ask), for a request without headers of which only the status counts.
+    /// Like [`ask`](Self::ask), for a request without headers, whose status alone counts.
     async fn status(&self, method: Method, path: &str) -> u16 {
         self.ask(method, path, &[]).await.status.as_u16()
     }
