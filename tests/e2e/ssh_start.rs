@@ -188,7 +188,7 @@ const ROWS: [Row; 29] = [
         11,
     ),
     installs(
-        "`--install`: a home where nothing can be created",
+        "`--install`: a home that cannot be written",
         ": > .local",
         "cannot install nicstripe on me@nas: mkdir: …: Not a directory",
         11,

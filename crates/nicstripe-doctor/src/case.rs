@@ -298,3 +298,8 @@ pub(crate) fn sides(way: Direction) -> (Side, Side) {
         Direction::ToClient => (Side::There, Side::Here),
     }
 }
+
+/// Formats a line rate in the unit of its name: `100 Mb/s`.
+pub(crate) fn line(mbps: u32) -> String {
+    format!("{mbps} Mb/s")
+}

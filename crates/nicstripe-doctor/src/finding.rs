@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::{
-    case::{Place, Side},
+    case::{Place, Side, line},
     command::{Line, Written},
-    rule::Seen,
-    rules::line,
 };
 
 /// Fault, or a remarkable state, that a rule found.
@@ -262,9 +260,5 @@ impl Finding {
     pub(crate) fn about_link(self, link: &BenchLink) -> Self {
         self.about((Side::Here, &*link.ends.client.name))
             .about((Side::There, &*link.ends.daemon.name))
-    }
-
-    pub(crate) fn seen(self) -> Option<Seen> {
-        Some(Seen::Found(Box::new(self)))
     }
 }

@@ -67,6 +67,12 @@ pub(crate) enum Seen {
     Found(Box<Finding>),
 }
 
+impl Finding {
+    pub(crate) fn seen(self) -> Option<Seen> {
+        Some(self.into())
+    }
+}
+
 impl From<Finding> for Seen {
     fn from(finding: Finding) -> Self {
         Self::Found(Box::new(finding))

@@ -6,9 +6,9 @@ use nicstripe_bench::{GOOD_SCALING, listed};
 use nicstripe_link::facts::BusHop;
 use nicstripe_proto::BitRate;
 
-use super::measured::{BAD_SCALING, has_full_core, is_core_full, is_throttled, line};
+use super::measured::{BAD_SCALING, has_full_core, is_core_full, is_throttled};
 use crate::{
-    case::{Case, Place, Side},
+    case::{Case, Place, Side, line},
     command::quoted,
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen, each},

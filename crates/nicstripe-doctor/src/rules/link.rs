@@ -2,9 +2,8 @@
 
 use nicstripe_bench::{SweepKind, listed};
 
-use super::measured::line;
 use crate::{
-    case::{Case, LinkFacts, Place, Side},
+    case::{Case, LinkFacts, Place, Side, line},
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen, each},
 };

@@ -16,11 +16,6 @@ pub(super) fn spoken(link: &BenchLink) -> String {
     format!("{here} → {there}")
 }
 
-/// Formats a line rate in the unit of its name: `100 Mb/s`.
-pub(crate) fn line(mbps: u32) -> String {
-    format!("{mbps} Mb/s")
-}
-
 /// Returns the rate that a link lacks to what is expected of it.
 pub(super) fn lost(link: &BenchLink, summary: &LinkSummary) -> Option<u64> {
     let expected = link

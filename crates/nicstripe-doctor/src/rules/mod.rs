@@ -11,7 +11,6 @@ mod processor;
 mod queues;
 mod settings;
 
-pub(crate) use self::measured::line;
 use crate::rule::Rule;
 
 /// All rules, in order of their numbers.

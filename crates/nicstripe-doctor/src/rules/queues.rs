@@ -2,9 +2,9 @@
 
 use nicstripe_proto::BitRate;
 
-use super::measured::{is_frequent, line};
+use super::measured::is_frequent;
 use crate::{
-    case::{Case, Place},
+    case::{Case, Place, line},
     command::quoted,
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen, each},
