@@ -4,56 +4,12 @@
 use std::fs;
 
 use nicstripe_testkit::{
-    Outcome, Process, Side, number,
+    Process, Side, number,
     pair::Pair,
     tree::{Aspects, Tree, age, plant},
 };
 
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Put,
-    Get,
-}
-
-impl Way {
-    const BOTH: [Self; 2] = [Self::Put, Self::Get];
-
-    fn from(self, pair: &Pair) -> &Side {
-        match self {
-            Self::Put => &pair.client,
-            Self::Get => &pair.server,
-        }
-    }
-
-    fn to(self, pair: &Pair) -> &Side {
-        match self {
-            Self::Put => &pair.server,
-            Self::Get => &pair.client,
-        }
-    }
-
-    /// Returns the `cp` arguments for these sources and this target, in this direction.
-    fn words(self, sources: &[&str], target: &str) -> Vec<String> {
-        let remote = |path: &str| format!("127.0.0.1:{path}");
-        let local = |path: &str| if path.is_empty() { "." } else { path }.to_owned();
-        match self {
-            Self::Put => {
-                let sources = sources.iter().map(|source| local(source));
-                sources.chain([remote(target)]).collect()
-            }
-            Self::Get => {
-                let sources = sources.iter().map(|source| remote(source));
-                sources.chain([local(target)]).collect()
-            }
-        }
-    }
-
-    fn cp(self, pair: &Pair, options: &[&str], sources: &[&str], target: &str) -> Outcome {
-        let words = self.words(sources, target);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        pair.cp(&[options, &words].concat())
-    }
-}
+use crate::way::Way;
 
 fn paths(side: &Side) -> Vec<String> {
     Tree::read(&side.files(), Aspects::NONE).paths()
