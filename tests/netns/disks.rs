@@ -81,6 +81,15 @@ fn hosts(options: &str) -> Hosts {
     hosts_on(one(), &format!("mount -t tmpfs -o {options} nicstripe ."))
 }
 
+/// Copy of 32 MiB that takes 2 s.
+const SLOWLY: [&str; 5] = [
+    "--bwlimit",
+    "16M",
+    "--json-stream",
+    "source",
+    "10.77.1.2:target",
+];
+
 fn one() -> [LinkSpec; 1] {
     [LinkSpec::mbit(400)]
 }
@@ -146,13 +155,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
     let hosts = hosts("size=40m");
     let bytes = content(32 * MIB);
     hosts.client.write("source", &bytes);
-    let cp = hosts.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "10.77.1.2:target",
-    ]);
+    let cp = hosts.start_cp(&SLOWLY);
     // The receiver has synced by then, because it syncs every second.
     cp.await_bytes(20 * MIB as u64);
     fill(&inside(&hosts, "filler"));
@@ -189,13 +192,7 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
     let hosts = hosts_on(one(), EXT4);
     let bytes = content(32 * MIB);
     hosts.client.write("source", &bytes);
-    let cp = hosts.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "10.77.1.2:target",
-    ]);
+    let cp = hosts.start_cp(&SLOWLY);
     cp.await_bytes(20 * MIB as u64);
     cp.kill();
     // Fills the space that the part file has not allocated.
