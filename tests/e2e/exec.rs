@@ -67,6 +67,15 @@ impl Stage {
         command.args(self.arguments(words));
         Process::spawn_fed(command, input).finish_raw()
     }
+
+    /// Returns the command that would permit this one, from the hint of its refusal.
+    #[track_caller]
+    fn hint_of(&self, words: &[&str]) -> String {
+        let outcome = self.exec(words, Vec::new()).0.expect(5);
+        let hint = outcome.labelled("hint: ", &["to allow it, on 127.0.0.1"]);
+        let (_, command) = hint.split_once("user: ").unwrap();
+        command.split_once("; ").unwrap().0.to_owned()
+    }
 }
 
 fn is_alive(process: Pid) -> bool {
@@ -119,12 +128,7 @@ fn the_exit_code_is_that_of_the_command() {
 fn the_command_in_the_hint_of_a_refused_one_permits_it() {
     let stage = Stage::new("exec=true");
     for words in [&["--", "echo", "it's", "$HOME"][..], &["pwd"]] {
-        let (outcome, _) = stage.exec(words, Vec::new());
-        let outcome = outcome.expect(5);
-        let hint = outcome.labelled("hint: ", &["to allow it, on 127.0.0.1"]);
-        let (_, command) = hint.split_once("user: ").unwrap();
-        let (command, _) = command.split_once("; ").unwrap();
-        crate::trust::run_hinted(&stage.server, command);
+        crate::trust::run_hinted(&stage.server, &stage.hint_of(words));
         let (outcome, _) = stage.exec(words, Vec::new());
         outcome.expect(0);
     }
@@ -552,14 +556,9 @@ fn a_hint_proposes_no_more_than_was_asked_and_a_refusal_is_one_line_of_the_log()
             "rsync --server *",
         ),
     ] {
-        let (outcome, _) = stage.exec(words, Vec::new());
-        let outcome = outcome.expect(5);
-        let hint = outcome.labelled("hint: ", &["to allow it"]);
-        let (_, command) = hint.split_once("user: ").unwrap();
-        let (command, _) = command.split_once("; ").unwrap();
-        let typed = shell_words::split(command).unwrap();
+        let typed = shell_words::split(&stage.hint_of(words)).unwrap();
         let at = typed.iter().position(|word| word == "--exec").unwrap();
-        assert_eq!(typed[at + 1], rule, "{hint}");
+        assert_eq!(typed[at + 1], rule, "{typed:?}");
     }
     let log = stage.daemon.process.kill().stderr;
     let told = |line: &&str| line.contains("ls '*'") || line.contains("reset by peer");

@@ -47,11 +47,16 @@ exec sh -c "$1"
 
 impl Machines {
     pub(crate) fn new() -> Self {
-        let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
-        Self::with("", program.parent().unwrap().to_str().unwrap())
+        Self::after("")
     }
 
-    /// `before` runs in the login shell before the command; `programs` is the PATH there.
+    /// `before` runs in the login shell before the command.
+    pub(crate) fn after(before: &str) -> Self {
+        let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+        Self::with(before, program.parent().unwrap().to_str().unwrap())
+    }
+
+    /// Like [`Self::after`]; `programs` is the PATH there.
     pub(crate) fn with(before: &str, programs: &str) -> Self {
         let (here, there) = (Side::here(), Side::here());
         let ssh = here.home().join("ssh");
@@ -160,13 +165,11 @@ fn below(folder: &Path) -> Vec<String> {
 
 #[test]
 fn nothing_but_the_copied_file_is_left_in_either_home() {
-    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
-    let programs = program.parent().unwrap().to_str().unwrap();
     for (before, has_home) in [
         ("unset NICSTRIPE_HOME", true),
         ("unset NICSTRIPE_HOME; export HOME=$PWD/none", false),
     ] {
-        let machines = Machines::with(before, programs);
+        let machines = Machines::after(before);
         machines.here.write("a", "a");
         let mine = Side::here();
         let own = mine.files();
@@ -353,10 +356,8 @@ fn what_is_missing_there_is_told_in_one_sentence_and_installed_on_request() {
 /// Machines whose ssh starts the server with these options, whatever the client asks. The account's
 /// home there is the folder of its files.
 fn forced(options: &str) -> Machines {
-    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
-    let programs = program.parent().unwrap().to_str().unwrap();
     let command = format!("mkdir -p only; exec nicstripe ssh-server {options}");
-    Machines::with(&command, programs)
+    Machines::after(&command)
 }
 
 #[test]

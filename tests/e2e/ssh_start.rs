@@ -2,7 +2,6 @@
 //! user sees of them, which is the table in `docs/MANUAL.md`, section 2.13.
 
 use std::{
-    fs,
     sync::Mutex,
     thread,
     time::{Duration, Instant},
@@ -126,13 +125,11 @@ impl Row {
     }
 
     fn check(&self) {
-        let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
         let has_program = self.code == 0 || self.before.starts_with("exec nicstripe");
-        let programs = match has_program {
-            true => program.parent().unwrap().to_str().unwrap(),
-            false => "/nowhere",
+        let machines = match has_program {
+            true => Machines::after(self.before),
+            false => Machines::with(self.before, "/nowhere"),
         };
-        let machines = Machines::with(self.before, programs);
         machines.here.write("a", "a");
         let is_late = match self.within {
             "`--timeout`" => true,

@@ -124,6 +124,11 @@ fn inside(hosts: &Hosts, name: &str) -> PathBuf {
     root.join(files.strip_prefix("/").unwrap()).join(name)
 }
 
+#[track_caller]
+fn has_inside(hosts: &Hosts, name: &str, bytes: &[u8]) {
+    assert!(is_same(&fs::read(inside(hosts, name)).unwrap(), bytes));
+}
+
 fn names_inside(hosts: &Hosts) -> Vec<String> {
     let entries = fs::read_dir(inside(hosts, "")).unwrap();
     entries
@@ -145,10 +150,7 @@ fn a_file_that_cannot_fit_is_refused_before_it_is_sent() {
     // The daemon continues to work.
     hosts.client.write("small", content(4 * MIB));
     hosts.cp(&["small", "10.77.1.2:"]).expect(0);
-    assert!(is_same(
-        &fs::read(inside(&hosts, "small")).unwrap(),
-        &content(4 * MIB)
-    ));
+    has_inside(&hosts, "small", &content(4 * MIB));
 }
 
 fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
@@ -174,10 +176,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
         .document();
     assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
     assert_eq!(text(&report, "blake3"), digest(&bytes));
-    assert!(is_same(
-        &fs::read(inside(&hosts, "target")).unwrap(),
-        &bytes
-    ));
+    has_inside(&hosts, "target", &bytes);
     assert_eq!(names_inside(&hosts), ["target"]);
 }
 
@@ -202,10 +201,7 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
         .expect(0)
         .document();
     assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
-    assert!(is_same(
-        &fs::read(inside(&hosts, "target")).unwrap(),
-        &bytes
-    ));
+    has_inside(&hosts, "target", &bytes);
 }
 
 fn a_file_system_without_inodes_keeps_nothing() {

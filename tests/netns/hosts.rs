@@ -232,25 +232,31 @@ impl Way {
     /// Creates the source file. Returns the `cp` arguments for source and target. They contain the
     /// daemon's address 10.77.1.2.
     pub(crate) fn prepare(self, hosts: &Hosts, bytes: &[u8]) -> [&'static str; 2] {
+        self.source(hosts).write("source", bytes);
         match self {
-            Self::Put => {
-                hosts.client.write("source", bytes);
-                ["source", "10.77.1.2:target"]
-            }
-            Self::Get => {
-                hosts.server.write("source", bytes);
-                ["10.77.1.2:source", "target"]
-            }
+            Self::Put => ["source", "10.77.1.2:target"],
+            Self::Get => ["10.77.1.2:source", "target"],
+        }
+    }
+
+    pub(crate) fn source(self, hosts: &Hosts) -> &Side {
+        match self {
+            Self::Put => &hosts.client,
+            Self::Get => &hosts.server,
+        }
+    }
+
+    pub(crate) fn target(self, hosts: &Hosts) -> &Side {
+        match self {
+            Self::Put => &hosts.server,
+            Self::Get => &hosts.client,
         }
     }
 
     /// Panics unless the target has the content `bytes` and the report has its digest.
     #[track_caller]
     pub(crate) fn check(self, hosts: &Hosts, bytes: &[u8], report: &serde_json::Value) {
-        match self {
-            Self::Put => hosts.server.check("target", bytes, report),
-            Self::Get => hosts.client.check("target", bytes, report),
-        }
+        self.target(hosts).check("target", bytes, report);
     }
 }
 
