@@ -30,23 +30,10 @@ fn start_disks(pair: &Pair) -> Process {
         .set_len(2 << 30)
         .unwrap();
     let port = pair.daemon.port.to_string();
-    let words = [
-        "bench",
-        "127.0.0.1",
-        "-p",
-        &port,
-        "--routes",
-        "never",
-        "-t",
-        "1",
-        "--omit",
-        "0",
-        "--repeat",
-        "1",
-    ];
-    let bench = pair
-        .client
-        .start([&words[..], &["--disk", "image", "--json", "--no-history"]].concat());
+    let words = ["bench", "127.0.0.1", "-p", &port, "--routes", "never"];
+    let load = ["-t", "1", "--omit", "0", "--repeat", "1"];
+    let disk = ["--disk", "image", "--json", "--no-history"];
+    let bench = pair.client.start([&words[..], &load, &disk].concat());
     let begun = Instant::now();
     while !writes_without_a_name(&pair.daemon.process) && !bench.has_ended() {
         assert!(
@@ -131,18 +118,10 @@ fn a_sweep_is_as_the_schema_says() {
         "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--budget", "6s", "--routes",
         "never",
     ];
-    let bench = [
-        "bench",
-        "127.0.0.1",
-        "-p",
-        &port,
-        "--link",
-        "127.0.0.1=127.0.1.1",
-        "--json",
-        "--sweep",
-        kind,
-    ];
-    let outcome = client.run([&bench[..], &load].concat()).expect(0);
+    let link = "127.0.0.1=127.0.1.1";
+    let bench = ["bench", "127.0.0.1", "-p", &port, "--link", link];
+    let sweep = ["--json", "--sweep", kind];
+    let outcome = client.run([&bench[..], &sweep, &load].concat()).expect(0);
     let report = outcome.document_of("nicstripe-bench-report-1");
     let [sweep] = &report["sweeps"].as_array().unwrap()[..] else {
         panic!("{report:#}")

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use nicstripe_testkit::{
     Daemon, Side, content,
-    pair::{LOOPBACK, MIB, Pair},
+    pair::{LINKS, LOOPBACK, MIB, Pair},
 };
 use rustix::process::Signal;
 
@@ -65,24 +65,16 @@ fn a_directory_with_the_settings_is_not_served() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_named_with_its_line() {
+fn what_is_wrong_in_a_file_is_named_with_its_line_and_one_that_others_may_change_is_refused() {
     let side = Side::here();
     side.configure("port = 0\nprot = 1\n");
     for options in [&["serve"][..], &["serve", "--check-config"]] {
         let parts = ["config.toml, line 2", "prot", "expected one of", "port"];
         side.run(options).expect(2).error(&parts);
     }
-}
-
-#[test]
-fn a_file_that_others_may_change_is_refused() {
-    let side = Side::here();
     side.configure(ON_LOOPBACK);
-    fs::set_permissions(
-        side.home().join("config.toml"),
-        fs::Permissions::from_mode(0o666),
-    )
-    .unwrap();
+    let file = side.home().join("config.toml");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
     side.run(["serve"])
         .expect(5)
         .error(&["config.toml", "0666", "chmod go-w"]);
@@ -152,23 +144,10 @@ fn a_hangup_takes_over_what_peers_may_have_in_benches() {
     let pair = pair_with(&format!("{ON_LOOPBACK}[bench]\nenabled = false\n"), &[]);
     let port = pair.daemon.port.to_string();
     let bench = || {
-        let options = [
-            "-p",
-            &port,
-            "--link",
-            "127.0.0.2=127.0.1.2",
-            "--link",
-            "127.0.0.3=127.0.1.3",
-            "-t",
-            "1",
-            "-O",
-            "0.1",
-            "-R",
-            "--repeat",
-            "1",
-        ];
-        pair.client
-            .run([&["bench", "127.0.0.1"], &options[..]].concat())
+        let bench = ["bench", "127.0.0.1", "-p", &port];
+        let links = LINKS.iter().flat_map(|link| ["--link", link]);
+        let load = ["-t", "1", "-O", "0.1", "-R", "--repeat", "1"];
+        pair.client.run(bench.into_iter().chain(links).chain(load))
     };
     bench().expect(5).error(&["bench is disabled"]);
     pair.server.configure(ON_LOOPBACK);

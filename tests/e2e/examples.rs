@@ -1,6 +1,6 @@
 //! Tests that every program in `examples/` does what it documents.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nicstripe_testkit::{
     Outcome, Process, content, digest, example,
@@ -21,19 +21,12 @@ const TESTED: [&str; 8] = [
 
 #[test]
 fn every_example_has_a_test() {
-    let sources =
-        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
-    let mut names: Vec<String> = sources
-        .map(|entry| {
-            entry
-                .unwrap()
-                .path()
-                .file_stem()
-                .unwrap()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let paths = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let name = |path: PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+    let mut names: Vec<String> = paths.map(name).collect();
     names.sort();
     assert_eq!(names, TESTED);
 }
@@ -57,11 +50,7 @@ fn a_program_of_ones_own_puts_a_file() {
     let pair = Pair::new();
     let bytes = content(3_000_000);
     pair.client.write("file", &bytes);
-    let outcome = run(
-        &pair,
-        "put",
-        &["file", "127.0.0.1", &pair.daemon.port.to_string()],
-    );
+    let outcome = run(&pair, "put", &["file", "127.0.0.1", PORT]);
     assert!(outcome.stdout.contains(&digest(&bytes)), "{outcome}");
     assert!(pair.server.read("file") == bytes);
 }
@@ -69,9 +58,8 @@ fn a_program_of_ones_own_puts_a_file() {
 #[test]
 fn a_program_measures_files_and_objects() {
     let pair = Pair::new();
-    let port = pair.daemon.port.to_string();
     for what in ["put", "get", "put-objects", "get-objects"] {
-        let outcome = run(&pair, "rate", &["127.0.0.1", what, "4", &port]);
+        let outcome = run(&pair, "rate", &["127.0.0.1", what, "4", PORT]);
         let rate: f64 = outcome.stdout.trim().parse().unwrap();
         assert!(rate > 0.0, "{outcome}");
     }
@@ -82,11 +70,7 @@ fn a_program_measures_files_and_objects() {
 #[test]
 fn a_program_of_ones_own_writes_lists_reads_and_removes_an_object() {
     let pair = Pair::new();
-    let outcome = run(
-        &pair,
-        "objects",
-        &["127.0.0.1", &pair.daemon.port.to_string()],
-    );
+    let outcome = run(&pair, "objects", &["127.0.0.1", PORT]);
     let lines = [
         "10000000 bytes are durable",
         "    10000000 numbers",
@@ -104,11 +88,7 @@ fn a_program_of_ones_own_writes_lists_reads_and_removes_an_object() {
 #[test]
 fn a_program_of_ones_own_benches() {
     let pair = Pair::new();
-    let outcome = run(
-        &pair,
-        "bench",
-        &["127.0.0.1", &pair.daemon.port.to_string(), "1"],
-    );
+    let outcome = run(&pair, "bench", &["127.0.0.1", PORT, "1"]);
     assert!(
         outcome
             .stdout
@@ -125,11 +105,10 @@ fn progress_is_shown_for_the_file_and_for_each_link() {
     let pair = Pair::new();
     let bytes = content(8_000_000);
     pair.client.write("file", &bytes);
-    let port = pair.daemon.port.to_string();
     let outcome = run(
         &pair,
         "progress",
-        &["file", "127.0.0.1", &port, LINKS[0], LINKS[1]],
+        &["file", "127.0.0.1", PORT, LINKS[0], LINKS[1]],
     );
     // Without a terminal, the example prints only the final lines.
     assert!(
@@ -156,11 +135,7 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
     let pair = Pair::new();
     let bytes = content(40_000_000);
     pair.client.write("file", &bytes);
-    let outcome = run(
-        &pair,
-        "resume",
-        &["file", "127.0.0.1", &pair.daemon.port.to_string()],
-    );
+    let outcome = run(&pair, "resume", &["file", "127.0.0.1", PORT]);
     assert!(outcome.stdout.contains("interrupted: "), "{outcome}");
     let there = outcome.stdout.lines().find_map(|line| {
         line.strip_prefix("resumed at ")?
@@ -177,10 +152,14 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
     assert_eq!(pair.server.names(), ["file"]);
 }
 
+/// Stands for the daemon's port in the arguments of an example.
+const PORT: &str = "PORT";
+
 /// Runs an example with the keys of the client. Panics unless it succeeds.
 #[track_caller]
 fn run(pair: &Pair, name: &str, arguments: &[&str]) -> Outcome {
     let mut command = pair.client.command(example(name));
-    command.args(arguments);
+    let port = pair.daemon.port.to_string();
+    command.args(arguments.iter().map(|word| word.replace(PORT, &port)));
     Process::spawn(command).finish().expect(0)
 }

@@ -4,13 +4,12 @@ use std::{
     collections::BTreeSet,
     ffi::OsStr,
     fs::{self, Permissions},
-    io::Read as _,
     os::unix::{
         ffi::OsStrExt as _,
         fs::{MetadataExt as _, PermissionsExt as _, symlink},
     },
     path::Path,
-    process::{Child, Stdio},
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
@@ -69,25 +68,13 @@ impl Stage {
         Process::spawn_fed(command, input).finish_raw()
     }
 
-    /// Starts a command that writes its process number and then waits. Returns the client and the
-    /// number.
-    fn start_waiting(&self) -> (Child, Pid) {
-        let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-        command
-            .args(self.arguments(&["--", "sh", "-c", "echo $$; exec sleep 1000"]))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut client = command.spawn().unwrap();
-        let mut number = Vec::new();
-        let mut output = client.stdout.take().unwrap();
-        while number.last() != Some(&b'\n') {
-            let mut byte = [0];
-            output.read_exact(&mut byte).unwrap();
-            number.extend(byte);
-        }
-        let number = String::from_utf8(number).unwrap().trim().parse().unwrap();
-        (client, Pid::from_raw(number).unwrap())
+    /// Returns the command that would permit this one, from the hint of its refusal.
+    #[track_caller]
+    fn hint_of(&self, words: &[&str]) -> String {
+        let outcome = self.exec(words, Vec::new()).0.expect(5);
+        let hint = outcome.labelled("hint: ", &["to allow it, on 127.0.0.1"]);
+        let (_, command) = hint.split_once("user: ").unwrap();
+        command.split_once("; ").unwrap().0.to_owned()
     }
 }
 
@@ -141,12 +128,7 @@ fn the_exit_code_is_that_of_the_command() {
 fn the_command_in_the_hint_of_a_refused_one_permits_it() {
     let stage = Stage::new("exec=true");
     for words in [&["--", "echo", "it's", "$HOME"][..], &["pwd"]] {
-        let (outcome, _) = stage.exec(words, Vec::new());
-        let outcome = outcome.expect(5);
-        let hint = outcome.labelled("hint: ", &["to allow it, on 127.0.0.1"]);
-        let (_, command) = hint.split_once("user: ").unwrap();
-        let (command, _) = command.split_once("; ").unwrap();
-        crate::trust::run_hinted(&stage.server, command);
+        crate::trust::run_hinted(&stage.server, &stage.hint_of(words));
         let (outcome, _) = stage.exec(words, Vec::new());
         outcome.expect(0);
     }
@@ -337,7 +319,7 @@ fn a_line_that_permits_one_command_starts_no_other() {
     }
     let attempts = attempts(&stage.server);
     let distinct: BTreeSet<_> = attempts.iter().collect();
-    assert!(distinct.len() == attempts.len() && attempts.len() > 100);
+    assert!(distinct.len() == attempts.len() && attempts.len() > 60);
     for words in &attempts {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (outcome, output) = stage.exec(&words, b"x".to_vec());
@@ -382,43 +364,15 @@ fn attempts(server: &Side) -> Vec<Vec<String>> {
 
 /// Words that are passed as they are, divided by `|`.
 const EXACT: &[&str] = &[
-    // Words added, removed, split, joined and in another order.
+    // The words of a rule are compared in `trust/exec_rule.rs` of the library.
     "cat",
     "cat|-u|x",
-    "cat|-u|-u",
-    "cat|-u|--",
-    "cat|--|-u",
-    "cat|-A|-u",
-    "cat|-uA",
-    "cat|-|u",
-    "-u|cat",
     "cat -u",
-    "cat-u",
-    // Empty words, blanks and the ends of lines.
     "",
-    "|cat|-u",
-    "cat||-u",
     "cat|-u|",
-    "cat |-u",
-    " cat|-u",
-    "cat|-u\t",
-    "cat\n|-u",
-    "cat|\n-u",
-    "cat|-u\n",
     "cat|-u\ntouch ran",
-    "cat\r|-u",
-    "cat|-u\u{b}",
-    // Other case, and other characters that look the same.
     "CAT|-u",
-    "cat|-U",
     "\u{441}at|-u",
-    "\u{ff43}at|-u",
-    "cat|\u{2010}u",
-    "cat\u{200b}|-u",
-    "\u{feff}cat|-u",
-    "cat\u{a0}|-u",
-    "cat|-u\u{301}",
-    "\u{202e}tac|-u",
     // Paths, and wildcards of other files.
     "./cat|-u",
     "../files/cat|-u",
@@ -461,19 +415,9 @@ const EXACT: &[&str] = &[
     "LD_PRELOAD=./ran.so|cat|-u",
     // The words before the `*` of a rule.
     "tail",
-    "tail|-c|1",
     "tail|-n1",
-    "tail|-n |1",
-    "tail|-n\n|1",
-    "tail||-n|1",
-    "tail|--|-n|1",
-    "tail|--lines|1",
     "tail|*|-n",
-    "tail -n|1",
-    "-n|tail",
     "./tail|-n|1",
-    "TAIL|-n|1",
-    "tail|-u",
 ];
 
 /// Command lines that are split into words.
@@ -612,14 +556,9 @@ fn a_hint_proposes_no_more_than_was_asked_and_a_refusal_is_one_line_of_the_log()
             "rsync --server *",
         ),
     ] {
-        let (outcome, _) = stage.exec(words, Vec::new());
-        let outcome = outcome.expect(5);
-        let hint = outcome.labelled("hint: ", &["to allow it"]);
-        let (_, command) = hint.split_once("user: ").unwrap();
-        let (command, _) = command.split_once("; ").unwrap();
-        let typed = shell_words::split(command).unwrap();
+        let typed = shell_words::split(&stage.hint_of(words)).unwrap();
         let at = typed.iter().position(|word| word == "--exec").unwrap();
-        assert_eq!(typed[at + 1], rule, "{hint}");
+        assert_eq!(typed[at + 1], rule, "{typed:?}");
     }
     let log = stage.daemon.process.kill().stderr;
     let told = |line: &&str| line.contains("ls '*'") || line.contains("reset by peer");
@@ -630,16 +569,13 @@ fn a_hint_proposes_no_more_than_was_asked_and_a_refusal_is_one_line_of_the_log()
 #[test]
 fn a_session_that_is_lost_is_told_from_a_command_that_ended() {
     let stage = Stage::new(r#"exec="sh -c *""#);
-    let (mut client, command) = stage.start_waiting();
+    let script = "echo pid $$; exec sleep 1000";
+    let client = stage
+        .client
+        .start(stage.arguments(&["--", "sh", "-c", script]));
+    let line = client.await_stdout("pid ");
+    let command: i32 = line.trim_start_matches("pid ").trim().parse().unwrap();
     stage.daemon.process.signal(Signal::TERM);
-    assert_eq!(client.wait().unwrap().code(), Some(12));
-    ends(command);
-}
-
-#[test]
-fn a_command_that_is_killed_is_told_by_its_exit_code() {
-    let stage = Stage::new(r#"exec="sh -c *""#);
-    let (mut client, command) = stage.start_waiting();
-    kill_process(command, Signal::KILL).unwrap();
-    assert_eq!(client.wait().unwrap().code(), Some(137));
+    client.finish().expect(12);
+    ends(Pid::from_raw(command).unwrap());
 }

@@ -77,6 +77,11 @@ impl Recording {
         paths.find(|path| path.to_string_lossy().ends_with(".follow"))
     }
 
+    /// Ends the writer. Returns what it has written.
+    fn close(self) -> (Pair, Vec<u8>) {
+        (self.pair, self.written)
+    }
+
     fn assert_nothing_else(&self) {
         assert_eq!(self.hidden(), None);
     }
@@ -95,12 +100,7 @@ fn a_file_is_sent_while_it_grows_and_has_its_name_once_its_writer_has_closed_it(
     rec.append(4 * MIB);
     rec.wait_for(7 * MIB as u64);
     rec.append(11);
-    let Recording {
-        pair,
-        writer,
-        written,
-    } = rec;
-    drop(writer);
+    let (pair, written) = rec.close();
     copying.finish().expect(0).says(&["7.0 MiB", "verified"]);
     assert!(fs::read(pair.server.path("rec")).unwrap() == written);
     let modified = |side: &Side| fs::metadata(side.path("rec")).unwrap().modified().unwrap();
@@ -124,12 +124,7 @@ fn what_another_program_adds_before_the_end_is_sent_too_and_it_does_not_wait_for
     rec.writer = again.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5));
     rec.append(2 * MIB);
-    let Recording {
-        pair,
-        writer,
-        written,
-    } = rec;
-    drop(writer);
+    let (pair, written) = rec.close();
     copying.finish().expect(0);
     assert!(fs::read(pair.server.path("rec")).unwrap() == written);
 }
@@ -144,12 +139,7 @@ fn what_is_killed_goes_on_where_it_was() {
     rec.append(5 * MIB + 9);
     let copying = rec.start(&[]);
     rec.wait_for(25 * MIB as u64);
-    let Recording {
-        pair,
-        writer,
-        written,
-    } = rec;
-    drop(writer);
+    let (pair, written) = rec.close();
     copying
         .finish()
         .expect(0)

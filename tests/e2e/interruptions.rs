@@ -7,10 +7,12 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Process, Side, content, number,
+    content, number,
     pair::{MIB, Pair},
 };
 use rustix::process::Signal;
+
+use crate::way::Way;
 
 /// Size in bytes of a file whose copy takes 2 s at [`PACE`].
 const LEN: usize = 32 * MIB;
@@ -20,37 +22,18 @@ const HALF: u64 = LEN as u64 / 2;
 const PAST_A_SYNC: u64 = LEN as u64 * 3 / 4;
 const PACE: [&str; 3] = ["--bwlimit", "16M", "--json-stream"];
 
-#[derive(Clone, Copy)]
-enum Way {
-    Put,
-    Get,
-}
-
 impl Way {
-    const BOTH: [Self; 2] = [Self::Put, Self::Get];
-
     /// Creates the source file. Returns the `cp` arguments for source and target.
     fn prepare(self, pair: &Pair, bytes: &[u8]) -> [&'static str; 2] {
-        match self {
-            Self::Put => pair.client.write("source", bytes),
-            Self::Get => pair.server.write("source", bytes),
-        }
+        self.from(pair).write("source", bytes);
         match self {
             Self::Put => ["source", "127.0.0.1:target"],
             Self::Get => ["127.0.0.1:source", "target"],
         }
     }
 
-    /// Returns the side that receives the file.
-    fn side(self, pair: &Pair) -> &Side {
-        match self {
-            Self::Put => &pair.server,
-            Self::Get => &pair.client,
-        }
-    }
-
     fn has_target(self, pair: &Pair) -> bool {
-        self.side(pair).has("target")
+        self.to(pair).has("target")
     }
 
     /// Repeats the copy without a rate limit. Panics unless the repetition resumes and the target
@@ -62,7 +45,7 @@ impl Way {
             .expect(0)
             .document();
         assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
-        let side = self.side(pair);
+        let side = self.to(pair);
         side.check("target", bytes, &report);
         assert!(
             side.names().iter().all(|name| !name.contains("nicstripe")),
@@ -155,60 +138,44 @@ fn a_killed_client_leaves_nothing_under_the_final_name_and_a_rerun_goes_on() {
 #[test]
 fn a_waiting_client_goes_on_by_itself_when_its_daemon_is_back() {
     for (way, signal) in [(Way::Put, Signal::KILL), (Way::Get, Signal::TERM)] {
-        goes_on_by_itself(way, signal);
+        let pair = Pair::new();
+        let bytes = content(LEN);
+        let arguments = way.prepare(&pair, &bytes);
+        let cp = pair.start_cp(&paced(&arguments));
+        cp.await_bytes(PAST_A_SYNC);
+        let pair = pair.restart_daemon_after(signal, || {
+            cp.await_event("waiting", |_| true);
+            // Longer than the client's pause between two attempts, so that at least one attempt fails.
+            thread::sleep(Duration::from_secs(1));
+        });
+        let report = cp.finish().expect(0).document();
+        way.to(&pair).check("target", &bytes, &report);
     }
 }
 
-/// Ends the daemon with a signal during a copy, then restarts the daemon. Panics unless the running
-/// client completes the copy.
-#[track_caller]
-fn goes_on_by_itself(way: Way, signal: Signal) {
-    let pair = Pair::new();
-    let bytes = content(LEN);
-    let arguments = way.prepare(&pair, &bytes);
-    let cp = pair.start_cp(&paced(&arguments));
-    cp.await_bytes(PAST_A_SYNC);
-    let pair = pair.restart_daemon_after(signal, || {
-        cp.await_event("waiting", |_| true);
-        // Longer than the client's pause between two attempts, so that at least one attempt fails.
-        thread::sleep(Duration::from_secs(1));
-    });
-    let report = cp.finish().expect(0).document();
-    way.side(&pair).check("target", &bytes, &report);
-}
-
 #[test]
-fn a_daemon_that_is_told_to_end_keeps_what_arrived() {
-    ends_in_order(|pair, words| pair.start_cp(words));
-}
-
-#[test]
-fn a_daemon_reached_without_named_links_keeps_what_arrived_too() {
-    ends_in_order(|pair, words| {
+fn a_daemon_that_is_told_to_end_keeps_what_arrived_however_it_was_reached() {
+    for has_links in [true, false] {
+        let pair = Pair::new();
+        let bytes = content(LEN);
+        let arguments = Way::Put.prepare(&pair, &bytes);
+        let words = [&["--timeout", "500ms"], &paced(&arguments)[..]].concat();
         let port = pair.daemon.port.to_string();
-        pair.client.start([&["cp", "-P", &port], words].concat())
-    });
-}
-
-/// Shuts the daemon down during a copy. Panics unless the client reports a resumable failure and a
-/// rerun resumes.
-#[track_caller]
-fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
-    let pair = Pair::new();
-    let bytes = content(LEN);
-    let arguments = Way::Put.prepare(&pair, &bytes);
-    let cp = start(
-        &pair,
-        &[&["--timeout", "500ms"], &paced(&arguments)[..]].concat(),
-    );
-    cp.await_bytes(HALF / 2);
-    let pair = pair.restart_daemon_after(Signal::TERM, || {
-        let outcome = cp.finish();
-        assert_eq!(outcome.document()["resumable"], true, "{outcome}");
-    });
-    // After half a second of data, no periodic sync has run. The orderly shutdown made the data
-    // durable.
-    Way::Put.rerun(&pair, arguments, &bytes);
+        let cp = match has_links {
+            true => pair.start_cp(&words),
+            false => pair
+                .client
+                .start([&["cp", "-P", &port], &words[..]].concat()),
+        };
+        cp.await_bytes(HALF / 2);
+        let pair = pair.restart_daemon_after(Signal::TERM, || {
+            let outcome = cp.finish();
+            assert_eq!(outcome.document()["resumable"], true, "{outcome}");
+        });
+        // After half a second of data, no periodic sync has run. The orderly shutdown made the data
+        // durable.
+        Way::Put.rerun(&pair, arguments, &bytes);
+    }
 }
 
 #[test]

@@ -51,3 +51,4 @@ mod trees_chosen;
 mod trust;
 mod tunnels;
 mod verify;
+mod way;

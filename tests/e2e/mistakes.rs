@@ -22,7 +22,7 @@
 //! - `--name [HOSTNAME]` is the option with this machine's name;
 //! - `[..]` in an expected line matches any text within the line.
 //!
-//! A test runs all blocks of its transcript and then fails with the lines that differ.
+//! All blocks of a transcript run, and the lines that differ are told.
 //! `NICSTRIPE_MISTAKES=write cargo test --test e2e mistakes` writes the current output to the
 //! transcripts, for review with `git diff`. A new block needs only its command line and `[]`.
 
@@ -32,43 +32,18 @@ mod world;
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    thread,
 };
 
 use self::{block::Block, world::World};
 
 #[test]
-fn ends_of_a_copy() {
-    check("ends");
-}
-
-#[test]
-fn files() {
-    check("files");
-}
-
-#[test]
-fn names() {
-    check("names");
-}
-
-#[test]
-fn options() {
-    check("options");
-}
-
-#[test]
-fn reach() {
-    check("reach");
-}
-
-#[test]
-fn what_is_served_and_who_is_trusted() {
-    check("serve");
-}
-
-#[test]
-fn trust() {
-    check("trust");
+fn each_mistake_is_told_as_its_transcript_says() {
+    thread::scope(|scope| {
+        for transcript in transcripts() {
+            scope.spawn(move || check(&transcript));
+        }
+    });
 }
 
 #[test]
@@ -158,15 +133,14 @@ fn commands_of_part<'a>(part: &'a str, is_all_there: &mut bool) -> Vec<Hinted<'a
 /// Runs all commands of a transcript. Panics with the lines that differ. Writes the actual output
 /// to the transcript instead if `NICSTRIPE_MISTAKES=write` is set.
 #[track_caller]
-fn check(name: &str) {
-    let path = folder().join(name).with_extension("txt");
-    let world = world_of(&path);
-    let text = fs::read_to_string(&path).unwrap();
+fn check(path: &Path) {
+    let world = world_of(path);
+    let text = fs::read_to_string(path).unwrap();
     let blocks = Block::all(&text);
     assert!(!blocks.is_empty(), "{} has no command line", path.display());
     let ran: Vec<Block> = blocks.iter().map(|block| world.run(block)).collect();
     if env::var_os("NICSTRIPE_MISTAKES").is_some_and(|value| value == "write") {
-        return fs::write(&path, ran.iter().map(Block::to_string).collect::<String>()).unwrap();
+        return fs::write(path, ran.iter().map(Block::to_string).collect::<String>()).unwrap();
     }
     let differing: Vec<String> = blocks
         .iter()

@@ -91,28 +91,14 @@ fn a_code_pairs_two_machines_under_names_that_both_see() {
         .run(["trust", "add", &nas.key(), "--name", "127.0.0.1"])
         .expect(0);
     let port = daemon.port.to_string();
-    let words = [
-        "cp",
-        "-P",
-        &port,
-        "--link",
-        "lo=127.0.0.1",
-        "127.0.0.1:file",
-        ".",
-    ];
-    laptop.run(words).expect(0);
+    let cp = |ends: [&str; 2]| {
+        let words = ["cp", "-P", &port, "--link", "lo=127.0.0.1"];
+        laptop.run([&words[..], &ends].concat())
+    };
+    cp(["127.0.0.1:file", "."]).expect(0);
     assert_eq!(laptop.read("file"), b"bytes");
     laptop.write("other", "bytes");
-    let words = [
-        "cp",
-        "-P",
-        &port,
-        "--link",
-        "lo=127.0.0.1",
-        "other",
-        "127.0.0.1:",
-    ];
-    laptop.run(words).expect(5);
+    cp(["other", "127.0.0.1:"]).expect(5);
 }
 
 #[test]

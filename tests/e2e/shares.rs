@@ -33,6 +33,12 @@ fn records(dir: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Copies a share, which succeeds.
+#[track_caller]
+fn copied(pair: &Pair, number: &str, source: &str, target: &str) {
+    share(pair, number, source, target).finish().expect(0);
+}
+
 fn share(pair: &Pair, share: &str, source: &str, target: &str) -> Process {
     pair.start_cp(&["-r", "--shard", share, source, target])
 }
@@ -43,9 +49,7 @@ fn shares_in_any_order_are_the_tree_and_the_last_one_removes_the_record() {
     source(&pair);
     let mut before = 0;
     for (index, number) in [3, 1, 4, 2].into_iter().enumerate() {
-        share(&pair, &format!("{number}/4"), "src/", "127.0.0.1:dst")
-            .finish()
-            .expect(0);
+        copied(&pair, &format!("{number}/4"), "src/", "127.0.0.1:dst");
         let count = ["even", "odd"].map(|dir| {
             fs::read_dir(pair.server.path("dst").join(dir))
                 .unwrap()
@@ -62,9 +66,7 @@ fn shares_in_any_order_are_the_tree_and_the_last_one_removes_the_record() {
 
     let back = pair.client.path("back");
     for number in [2, 3, 1] {
-        share(&pair, &format!("{number}/3"), "127.0.0.1:dst/", "back")
-            .finish()
-            .expect(0);
+        copied(&pair, &format!("{number}/3"), "127.0.0.1:dst/", "back");
     }
     assert_same_tree(&src, &back, Aspects::NONE);
     assert!(records(&pair.client.path("")).is_empty());
@@ -74,7 +76,7 @@ fn shares_in_any_order_are_the_tree_and_the_last_one_removes_the_record() {
 fn who_counts_other_shares_or_lists_another_source_is_refused() {
     let pair = Pair::new();
     source(&pair);
-    share(&pair, "1/4", "src", "127.0.0.1:").finish().expect(0);
+    copied(&pair, "1/4", "src", "127.0.0.1:");
     share(&pair, "2/5", "src", "127.0.0.1:")
         .finish()
         .expect(5)
@@ -98,9 +100,7 @@ fn who_counts_other_shares_or_lists_another_source_is_refused() {
         Aspects::NONE,
     );
 
-    share(&pair, "1/4", "127.0.0.1:src", "back/")
-        .finish()
-        .expect(0);
+    copied(&pair, "1/4", "127.0.0.1:src", "back/");
     share(&pair, "1/3", "127.0.0.1:src", "back/")
         .finish()
         .expect(5)
@@ -243,24 +243,20 @@ fn a_large_file_is_made_once_of_the_pieces_of_all_shares_whoever_is_killed() {
         await_pieces(target);
         killed.kill();
         for number in [3, 1] {
-            share(&pair, &format!("{number}/3"), from, to)
-                .finish()
-                .expect(0);
+            copied(&pair, &format!("{number}/3"), from, to);
         }
         let large = target
             .join(to.trim_start_matches("127.0.0.1:"))
             .join("even/large");
         assert!(!large.exists() && !records(target).is_empty());
-        share(&pair, "2/3", from, to).finish().expect(0);
+        copied(&pair, "2/3", from, to);
         assert!(records(target).is_empty());
         assert_same_large(&here.join("src/even/large"), &large);
         assert_eq!(mode(&large), 0o600, "nobody else may read it");
         // Another run finds it.
         let inode = large.metadata().unwrap().ino();
         for number in 1..=3 {
-            share(&pair, &format!("{number}/3"), from, to)
-                .finish()
-                .expect(0);
+            copied(&pair, &format!("{number}/3"), from, to);
         }
         assert_eq!(large.metadata().unwrap().ino(), inode);
         assert!(records(target).is_empty());
@@ -268,9 +264,7 @@ fn a_large_file_is_made_once_of_the_pieces_of_all_shares_whoever_is_killed() {
     let large = here.join("back/even/large").metadata().unwrap();
     assert!(large.blocks() * 512 < GIB, "holes are kept here");
     // Alone, into a directory that is not there.
-    share(&pair, "1/1", "127.0.0.1:dst/even/large", "new/")
-        .finish()
-        .expect(0);
+    copied(&pair, "1/1", "127.0.0.1:dst/even/large", "new/");
     assert_same_large(&here.join("src/even/large"), &here.join("new/large"));
     // What is there and differs stays.
     let other = here.join("new/large");
@@ -291,7 +285,7 @@ fn a_large_file_is_made_once_of_the_pieces_of_all_shares_whoever_is_killed() {
 fn a_peer_that_may_only_append_is_told_that_the_record_stays() {
     let pair = Pair::serving(&[], "append-only");
     source(&pair);
-    share(&pair, "1/2", "src", "127.0.0.1:").finish().expect(0);
+    copied(&pair, "1/2", "src", "127.0.0.1:");
     share(&pair, "2/2", "src", "127.0.0.1:")
         .finish()
         .expect(5)

@@ -6,34 +6,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use nicstripe_testkit::{Outcome, Side, content, pair::Pair};
+use nicstripe_testkit::{Side, content, pair::Pair};
 
-/// Direction of a copy: from the client to the daemon if `put` is set, otherwise back.
-struct Way {
-    put: bool,
-}
-
-const BOTH: [Way; 2] = [Way { put: true }, Way { put: false }];
-
-impl Way {
-    fn ends<'a>(&self, pair: &'a Pair) -> (&'a Side, &'a Side) {
-        if self.put {
-            (&pair.client, &pair.server)
-        } else {
-            (&pair.server, &pair.client)
-        }
-    }
-
-    fn cp(&self, pair: &Pair, options: &[&str], source: &str, target: &str) -> Outcome {
-        let remote = |name: &str| format!("127.0.0.1:{name}");
-        let (source, target) = if self.put {
-            (source.to_owned(), remote(target))
-        } else {
-            (remote(source), target.to_owned())
-        };
-        pair.cp(&[options, &[&source, &target]].concat())
-    }
-}
+use crate::way::Way;
 
 /// Sets the modification time of a file to 12 January 1970, so that it differs from the copy's.
 fn age(side: &Side, name: &str) {
@@ -47,19 +22,19 @@ fn age(side: &Side, name: &str) {
 
 #[test]
 fn the_same_command_again_is_a_success_that_says_unchanged() {
-    for way in BOTH {
+    for way in Way::BOTH {
         let pair = Pair::new();
-        let (from, to) = way.ends(&pair);
+        let (from, to) = (way.from(&pair), way.to(&pair));
         from.write("a", content(100_000));
         age(from, "a");
         for options in [&[][..], &["-p"]] {
             let name = format!("copy{}", options.len());
-            way.cp(&pair, options, "a", &name).expect(0);
+            way.cp(&pair, options, &["a"], &name).expect(0);
             let written = fs::metadata(to.path(&name)).unwrap().modified().unwrap();
-            let again = way.cp(&pair, options, "a", &name).expect(0);
+            let again = way.cp(&pair, options, &["a"], &name).expect(0);
             assert!(again.stderr.contains("1 unchanged"), "{again}");
             let document = way
-                .cp(&pair, &[options, &["--json"]].concat(), "a", &name)
+                .cp(&pair, &[options, &["--json"]].concat(), &["a"], &name)
                 .expect(0)
                 .document();
             assert_eq!(document["tree"]["unchanged"], 1, "{document:#}");
@@ -73,13 +48,13 @@ fn the_same_command_again_is_a_success_that_says_unchanged() {
 
 #[test]
 fn a_file_that_differs_is_replaced_or_stays_as_the_dry_run_said() {
-    for way in BOTH {
+    for way in Way::BOTH {
         for (there, why) in [
             (content(100_000), "of the same size"),
             (content(5), "of another size"),
         ] {
             let pair = Pair::new();
-            let (from, to) = way.ends(&pair);
+            let (from, to) = (way.from(&pair), way.to(&pair));
             let mut other = there.clone();
             other[0] ^= 1;
             from.write("a", content(100_000));
@@ -88,7 +63,7 @@ fn a_file_that_differs_is_replaced_or_stays_as_the_dry_run_said() {
             age(to, "a");
             let said: Vec<String> = [&["-n", "--no-replace"][..], &["--no-clobber"]]
                 .map(|options| {
-                    way.cp(&pair, options, "a", "a")
+                    way.cp(&pair, options, &["a"], "a")
                         .expect(11)
                         .hint(&["to replace it: "])
                         .labelled("error: ", &["\"a\" exists and differs"])
@@ -99,11 +74,11 @@ fn a_file_that_differs_is_replaced_or_stays_as_the_dry_run_said() {
             assert_eq!(to.read("a"), other);
             for options in [&[][..], &["-f"]] {
                 let dry = [&["-n"], options].concat();
-                let foretold = way.cp(&pair, &dry, "a", "a").expect(0);
+                let foretold = way.cp(&pair, &dry, &["a"], "a").expect(0);
                 assert_eq!(foretold.stdout, "would replace a\n");
                 assert_eq!(to.read("a"), other);
             }
-            way.cp(&pair, &[], "a", "a").expect(0);
+            way.cp(&pair, &[], &["a"], "a").expect(0);
             assert_eq!(to.read("a"), content(100_000));
         }
     }
@@ -111,13 +86,13 @@ fn a_file_that_differs_is_replaced_or_stays_as_the_dry_run_said() {
 
 #[test]
 fn a_dry_run_tells_what_the_same_command_does_without_it() {
-    for way in BOTH {
+    for way in Way::BOTH {
         let pair = Pair::new();
-        let (from, to) = way.ends(&pair);
+        let (from, to) = (way.from(&pair), way.to(&pair));
         from.write("a", content(1000));
         to.make_dir("dir");
         for target in ["b", "dir"] {
-            let foretold = way.cp(&pair, &["-n"], "a", target).expect(0);
+            let foretold = way.cp(&pair, &["-n"], &["a"], target).expect(0);
             assert_eq!(foretold.stdout, "would copy a\n", "{foretold}");
             assert!(
                 foretold.stderr.contains("would copy 1 file")
@@ -127,16 +102,16 @@ fn a_dry_run_tells_what_the_same_command_does_without_it() {
         }
         assert_eq!(to.names(), ["dir"]);
         assert!(!to.has("dir/a"));
-        way.cp(&pair, &[], "a", "dir").expect(0);
+        way.cp(&pair, &[], &["a"], "dir").expect(0);
         age(to, "dir/a");
-        let foretold = way.cp(&pair, &["-n"], "a", "dir").expect(0);
+        let foretold = way.cp(&pair, &["-n"], &["a"], "dir").expect(0);
         assert!(
             foretold.stdout.is_empty() && foretold.stderr.contains("1 unchanged"),
             "{foretold}"
         );
-        way.cp(&pair, &[], "a", "dir").expect(0);
+        way.cp(&pair, &[], &["a"], "dir").expect(0);
         // Both ends also report a missing source.
-        way.cp(&pair, &["-n"], "missing", "dir")
+        way.cp(&pair, &["-n"], &["missing"], "dir")
             .expect(11)
             .error(&["missing"]);
     }
@@ -144,33 +119,33 @@ fn a_dry_run_tells_what_the_same_command_does_without_it() {
 
 #[test]
 fn a_missing_directory_is_named_with_the_option_that_makes_it() {
-    for way in BOTH {
+    for way in Way::BOTH {
         let pair = Pair::new();
-        let (from, to) = way.ends(&pair);
+        let (from, to) = (way.from(&pair), way.to(&pair));
         from.write("a", content(1000));
         to.write("file", b"no directory");
         for options in [&["-n"][..], &[]] {
-            let outcome = way.cp(&pair, options, "a", "new/er/b").expect(11);
+            let outcome = way.cp(&pair, options, &["a"], "new/er/b").expect(11);
             outcome
                 .error(&["cannot write \"new/er/b\": no directory \"new\""])
                 .hint(&["to create it: ", "cp --mkpath "]);
-            way.cp(&pair, options, "a", "file/b")
+            way.cp(&pair, options, &["a"], "file/b")
                 .expect(11)
                 .error(&["\"file\" is not a directory"]);
         }
         assert_eq!(to.names(), ["file"]);
         assert_eq!(
-            way.cp(&pair, &["-n", "--mkpath"], "a", "new/er/b")
+            way.cp(&pair, &["-n", "--mkpath"], &["a"], "new/er/b")
                 .expect(0)
                 .stdout,
             "would copy a\n"
         );
         assert_eq!(to.names(), ["file"]);
-        way.cp(&pair, &["--mkpath"], "a", "new/er/b").expect(0);
+        way.cp(&pair, &["--mkpath"], &["a"], "new/er/b").expect(0);
         assert_eq!(to.read("new/er/b"), content(1000));
-        way.cp(&pair, &["--mkpath"], "a", "other/dir/").expect(0);
+        way.cp(&pair, &["--mkpath"], &["a"], "other/dir/").expect(0);
         assert_eq!(to.read("other/dir/a"), content(1000));
-        way.cp(&pair, &["--mkpath"], "a", "file/b")
+        way.cp(&pair, &["--mkpath"], &["a"], "file/b")
             .expect(11)
             .error(&["file"]);
     }

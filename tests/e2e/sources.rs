@@ -3,7 +3,7 @@
 use std::{fs, fs::OpenOptions, io::Write};
 
 use nicstripe_testkit::{
-    Side, content,
+    Process, content,
     pair::{MIB, Pair},
 };
 
@@ -54,16 +54,11 @@ fn a_link_that_is_typed_is_followed_to_its_file_and_keeps_its_name() {
 #[test]
 fn a_source_that_grows_while_it_is_read_makes_no_target() {
     let pair = Pair::new();
-    pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "127.0.0.1:target",
-    ]);
-    cp.await_bytes(4 * MIB as u64);
-    append(&pair.client, "source");
+    let cp = begin(&pair);
+    let source = OpenOptions::new()
+        .append(true)
+        .open(pair.client.path("source"));
+    source.unwrap().write_all(b"more").unwrap();
     let outcome = cp.finish().expect(24);
     outcome.document();
     outcome
@@ -76,32 +71,28 @@ fn a_source_that_grows_while_it_is_read_makes_no_target() {
 fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
     // The open file keeps its content; only its link count changes.
     let pair = Pair::new();
-    let bytes = content(16 * MIB);
-    pair.client.write("source", &bytes);
-    let cp = pair.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "127.0.0.1:target",
-    ]);
-    cp.await_bytes(4 * MIB as u64);
+    let cp = begin(&pair);
     pair.client.write("other", b"other");
     fs::rename(pair.client.path("other"), pair.client.path("source")).unwrap();
     let outcome = cp.finish();
     // Unlinking changes the ctime, so an error about a changed source is also correct. A mixture of
     // contents is not.
     match outcome.status.code() {
-        Some(0) => pair.server.check("target", &bytes, &outcome.document()),
+        Some(0) => pair
+            .server
+            .check("target", &content(LEN), &outcome.document()),
         Some(24) => assert!(!pair.server.has("target"), "{outcome}"),
         _ => panic!("{outcome}"),
     }
 }
 
-fn append(side: &Side, name: &str) {
-    let mut file = OpenOptions::new()
-        .append(true)
-        .open(side.path(name))
-        .unwrap();
-    file.write_all(b"more").unwrap();
+const LEN: usize = 16 * MIB;
+
+/// Starts the copy of a file, and returns it after a quarter.
+fn begin(pair: &Pair) -> Process {
+    pair.client.write("source", content(LEN));
+    let options = ["--bwlimit", "16M", "--json-stream"];
+    let cp = pair.start_cp(&[&options[..], &["source", "127.0.0.1:target"]].concat());
+    cp.await_bytes(LEN as u64 / 4);
+    cp
 }

@@ -15,6 +15,8 @@ use nicstripe_testkit::{
 };
 use rustix::process::Signal;
 
+use crate::way::Way;
+
 #[test]
 fn with_no_replace_what_differs_fails_by_name_and_the_rest_is_copied() {
     let pair = Pair::new();
@@ -97,22 +99,15 @@ fn plant_large(root: &Path) {
     (0..50).for_each(|index| plant(root, &format!("small-{index:02}"), content(100 + index)));
 }
 
-const PACE: [&str; 3] = ["--bwlimit", "12M", "--json-stream"];
+const PACE: [&str; 4] = ["--bwlimit", "12M", "--json-stream", "-a"];
 
 #[test]
 fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
-    for (put, words) in [
-        (true, ["-r", "src", "127.0.0.1:"]),
-        (false, ["-r", "127.0.0.1:src", "."]),
-    ] {
+    for way in Way::BOTH {
         let pair = Pair::new();
-        let (from, to) = if put {
-            (&pair.client, &pair.server)
-        } else {
-            (&pair.server, &pair.client)
-        };
+        let (from, to) = (way.from(&pair), way.to(&pair));
         plant_large(&from.path("src"));
-        let cp = pair.start_cp(&[&PACE[..], &words].concat());
+        let cp = way.start(&pair, &PACE, &["src"], "");
         cp.await_bytes(MIB as u64);
         // Changes all files, because the test does not know which files are being read. Completed
         // files are unaffected.
@@ -153,25 +148,19 @@ fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
 
 #[test]
 fn an_interrupted_tree_leaves_whole_files_and_a_rerun_brings_the_rest() {
-    for (put, words) in [
-        (true, ["-a", "src", "127.0.0.1:"]),
-        (false, ["-a", "127.0.0.1:src", "."]),
-    ] {
+    for way in Way::BOTH {
         let pair = Pair::new();
-        let (from, to) = if put {
-            (&pair.client, &pair.server)
-        } else {
-            (&pair.server, &pair.client)
-        };
+        let (from, to) = (way.from(&pair), way.to(&pair));
         plant_large(&from.path("src"));
-        let cp = pair.start_cp(&[&PACE[..], &words].concat());
+        let cp = way.start(&pair, &PACE, &["src"], "");
         cp.await_bytes(12 * MIB as u64);
         cp.signal(Signal::INT);
         let outcome = cp.finish().expect(130);
         assert_eq!(outcome.document()["resumable"], true, "{outcome}");
-        outcome
-            .error(&["interrupted"])
-            .hint(&["same command again", &words.join(" ")]);
+        outcome.error(&["interrupted"]).hint(&[
+            "same command again",
+            &format!("-a {}", way.words(&["src"], "").join(" ")),
+        ]);
         for path in finished_files(&to.files()) {
             assert_eq!(
                 fs::read(from.path(&path)).unwrap(),
@@ -179,8 +168,8 @@ fn an_interrupted_tree_leaves_whole_files_and_a_rerun_brings_the_rest() {
                 "{path:?}"
             );
         }
-        let report = pair
-            .cp(&[&["--json"], &words[..]].concat())
+        let report = way
+            .cp(&pair, &["-a", "--json"], &["src"], "")
             .expect(0)
             .document();
         assert!(

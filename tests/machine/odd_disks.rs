@@ -29,7 +29,6 @@ pub(crate) const TESTS: &[Test] = tests![
     ten_kinds_of_disks_take_every_kind_of_copy,
     a_rename_without_flags_replaces_nothing,
     two_names_that_a_disk_takes_for_one_are_never_both_copied,
-    nor_are_they_where_each_spelling_has_its_own_inode,
     what_a_disk_cannot_keep_is_said_if_it_was_asked_for,
     without_locks_two_copies_of_a_peer_still_exclude_each_other,
     a_root_that_stalls_delays_only_its_own_peer,
@@ -277,13 +276,11 @@ fn what_a_disk_cannot_keep_is_said_if_it_was_asked_for() {
     }
 }
 
+/// Also where each spelling has its own inode.
 fn two_names_that_a_disk_takes_for_one_are_never_both_copied() {
-    never_copies_both(&[Case]);
-}
-
-fn nor_are_they_where_each_spelling_has_its_own_inode() {
-    never_copies_both(&[Case, Inodes]);
-    never_copies_both(&[Case, Inodes, RenameFlags]);
+    for lacks in [&[Case][..], &[Case, Inodes], &[Case, Inodes, RenameFlags]] {
+        never_copies_both(lacks);
+    }
 }
 
 fn never_copies_both(lacks: &[Lack]) {

@@ -27,8 +27,7 @@ pub(crate) const TESTS: &[Test] = tests![
     the_folder_of_route_records_belongs_to_no_user_of_the_service,
     systemd_finds_no_fault_with_the_unit_and_little_exposure,
     a_service_is_installed_shown_and_removed_and_no_other_unit_touched,
-    a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
-    a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back,
+    a_tree_goes_on_by_itself_both_ways_when_a_daemon_that_ended_is_back,
     a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
 ];
 
@@ -249,43 +248,27 @@ fn plant(side: &Side) -> Tree {
 
 /// Shuts the daemon down during the copy of a tree and restarts it. Panics unless the running
 /// client then completes the copy.
-#[track_caller]
-fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&Pair) -> &Side) {
-    let pair = Pair::new();
-    let expected = plant(source(&pair));
-    let arguments = [&["-r", "--bwlimit", "8M", "--json-stream"], &arguments[..]].concat();
-    let cp = pair.start_cp(&arguments);
-    cp.await_bytes(4 * MIB as u64);
-    let pair = pair.restart_daemon_after(Signal::TERM, || {
-        cp.await_event("waiting", |_| true);
-    });
-    cp.finish().expect(0);
-    assert_eq!(
-        Tree::read(&target(&pair).path("tree"), Aspects::NONE),
-        expected
-    );
-    let left: Vec<_> = target(&pair)
-        .names()
-        .into_iter()
-        .filter(|name| name.contains("nicstripe"))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
-}
-
-fn a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
-    a_tree_goes_on(
-        ["tree", "127.0.0.1:"],
-        |pair| &pair.client,
-        |pair| &pair.server,
-    );
-}
-
-fn a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
-    a_tree_goes_on(
-        ["127.0.0.1:tree", "."],
-        |pair| &pair.server,
-        |pair| &pair.client,
-    );
+fn a_tree_goes_on_by_itself_both_ways_when_a_daemon_that_ended_is_back() {
+    for put in [true, false] {
+        let pair = Pair::new();
+        let ends = match put {
+            true => ["tree", "127.0.0.1:"],
+            false => ["127.0.0.1:tree", "."],
+        };
+        let expected = plant(if put { &pair.client } else { &pair.server });
+        let arguments = [&["-r", "--bwlimit", "8M", "--json-stream"], &ends[..]].concat();
+        let cp = pair.start_cp(&arguments);
+        cp.await_bytes(4 * MIB as u64);
+        let pair = pair.restart_daemon_after(Signal::TERM, || {
+            cp.await_event("waiting", |_| true);
+        });
+        cp.finish().expect(0);
+        let target = if put { &pair.server } else { &pair.client };
+        assert_eq!(Tree::read(&target.path("tree"), Aspects::NONE), expected);
+        let mut left = target.names();
+        left.retain(|name| name.contains("nicstripe"));
+        assert!(left.is_empty(), "{left:?}");
+    }
 }
 
 fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion {

@@ -14,7 +14,7 @@ use std::{
 
 use libtest_mimic::Completion;
 use nicstripe_testkit::{
-    Process, number,
+    Outcome, Process, number,
     pair::Pair,
     tests,
     tree::{ACL, acl, age, plant, plant_everything, set_acl},
@@ -61,6 +61,12 @@ fn check(pair: &Pair) {
         let said = differences(&source, &copy);
         assert!(said.is_empty(), "rsync would change:\n{said}\n{outcome}");
     }
+}
+
+/// Returns numbers of entries from the report of a tree.
+fn counts<const N: usize>(outcome: &Outcome, fields: [&str; N]) -> [u64; N] {
+    let document = outcome.document();
+    fields.map(|field| number(&document["tree"], field))
 }
 
 fn node(path: &Path, kind: FileType, mode: u32, device: u64) -> bool {
@@ -132,14 +138,7 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_by_no_file() 
     let copy = pair
         .cp(&["-rD", "--json", "src/", "127.0.0.1:copy"])
         .expect(0);
-    assert_eq!(
-        (
-            number(&copy.document()["tree"], "nodes"),
-            number(&copy.document()["tree"], "special")
-        ),
-        (2, 0),
-        "{copy}"
-    );
+    assert_eq!(counts(&copy, ["nodes", "special"]), [2, 0], "{copy}");
     let kind = |name: &str| {
         fs::symlink_metadata(pair.server.path(name))
             .unwrap()
@@ -148,29 +147,13 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_by_no_file() 
     assert!(kind("copy/fifo").is_fifo() && kind("copy/socket").is_socket());
     let again = pair
         .cp(&["-rD", "--json", "src/", "127.0.0.1:copy"])
-        .expect(0)
-        .document();
-    assert_eq!(
-        (
-            number(&again["tree"], "nodes"),
-            number(&again["tree"], "unchanged")
-        ),
-        (0, 3),
-        "{again:#}"
-    );
+        .expect(0);
+    assert_eq!(counts(&again, ["nodes", "unchanged"]), [0, 3], "{again}");
     // Special files are neither copied nor deleted without -D.
     let plain = pair
         .cp(&["-r", "--delete", "--json", "src/", "127.0.0.1:copy"])
-        .expect(0)
-        .document();
-    assert_eq!(
-        (
-            number(&plain["tree"], "special"),
-            number(&plain["tree"], "deleted")
-        ),
-        (2, 0),
-        "{plain:#}"
-    );
+        .expect(0);
+    assert_eq!(counts(&plain, ["special", "deleted"]), [2, 0], "{plain}");
     fs::remove_file(src.join("fifo")).unwrap();
     plant(&src, "fifo", b"a file now");
     for options in ["-rD", "-rDf"] {
@@ -183,9 +166,8 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_by_no_file() 
     fs::remove_file(src.join("socket")).unwrap();
     let deleted = pair
         .cp(&["-rD", "--delete", "--json", "src/", "127.0.0.1:copy"])
-        .expect(0)
-        .document();
-    assert_eq!(number(&deleted["tree"], "deleted"), 1, "{deleted:#}");
+        .expect(0);
+    assert_eq!(counts(&deleted, ["deleted"]), [1], "{deleted}");
     // A special file named on the command line is also copied as a special file.
     pair.cp(&["-a", "127.0.0.1:copy", "back"]).expect(0);
     assert!(node(&pair.client.path("one"), FileType::Fifo, 0o600, 0));
@@ -209,15 +191,8 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Compl
         let outcome = pair
             .cp(&["-a", "--json", "src/", "127.0.0.1:copy"])
             .expect(0);
-        let document = outcome.document();
-        assert_eq!(
-            (
-                number(&document["tree"], "nodes"),
-                number(&document["tree"], "special")
-            ),
-            (made, 1 - made),
-            "{outcome}"
-        );
+        let found = counts(&outcome, ["nodes", "special"]);
+        assert_eq!(found, [made, 1 - made], "{outcome}");
         assert_eq!(pair.server.has("copy/null"), made == 1);
     }
     Completion::Completed

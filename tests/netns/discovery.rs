@@ -6,7 +6,7 @@ use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{Daemon, Outcome, Side, number, tests, text, trial::Test};
 use serde_json::Value;
 
-use crate::hosts::{Hosts, Rights, introduce, side};
+use crate::hosts::{Hosts, Rights, acquainted, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     a_trusted_daemon_is_found_on_each_cable_without_any_right,
@@ -82,11 +82,7 @@ fn a_daemon_that_announces_itself_is_shown_to_strangers_as_unknown() {
 
 fn a_daemon_is_heard_on_the_interfaces_that_it_listens_on() {
     let lab = Arc::new(Lab::builder().links(links()).build().unwrap());
-    let (client, server) = (
-        side(&lab, Host::A, Rights::None),
-        side(&lab, Host::B, Rights::None),
-    );
-    introduce(&client, &server);
+    let (client, server) = acquainted(&lab);
     let daemon = Daemon::start(&server, &["--interface", "eth2"]);
     let found = discovered(&client, daemon.port, &[]);
     assert_eq!(cables(&found["peers"][0]), [("eth2", "eth2")], "{found:#}");
@@ -96,11 +92,7 @@ fn a_daemon_is_heard_on_the_interfaces_that_it_listens_on() {
 
 fn a_cable_that_gets_its_address_later_is_answered_on() {
     let lab = Arc::new(Lab::builder().links(links()).build().unwrap());
-    let (client, server) = (
-        side(&lab, Host::A, Rights::None),
-        side(&lab, Host::B, Rights::None),
-    );
-    introduce(&client, &server);
+    let (client, server) = acquainted(&lab);
     let ipv6_on_eth2 = |off: &str| {
         lab.on(Host::B, || {
             fs::write("/proc/sys/net/ipv6/conf/eth2/disable_ipv6", off).unwrap();

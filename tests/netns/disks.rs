@@ -81,6 +81,15 @@ fn hosts(options: &str) -> Hosts {
     hosts_on(one(), &format!("mount -t tmpfs -o {options} nicstripe ."))
 }
 
+/// Copy of 32 MiB that takes 2 s.
+const SLOWLY: [&str; 5] = [
+    "--bwlimit",
+    "16M",
+    "--json-stream",
+    "source",
+    "10.77.1.2:target",
+];
+
 fn one() -> [LinkSpec; 1] {
     [LinkSpec::mbit(400)]
 }
@@ -115,6 +124,11 @@ fn inside(hosts: &Hosts, name: &str) -> PathBuf {
     root.join(files.strip_prefix("/").unwrap()).join(name)
 }
 
+#[track_caller]
+fn has_inside(hosts: &Hosts, name: &str, bytes: &[u8]) {
+    assert!(is_same(&fs::read(inside(hosts, name)).unwrap(), bytes));
+}
+
 fn names_inside(hosts: &Hosts) -> Vec<String> {
     let entries = fs::read_dir(inside(hosts, "")).unwrap();
     entries
@@ -136,23 +150,14 @@ fn a_file_that_cannot_fit_is_refused_before_it_is_sent() {
     // The daemon continues to work.
     hosts.client.write("small", content(4 * MIB));
     hosts.cp(&["small", "10.77.1.2:"]).expect(0);
-    assert!(is_same(
-        &fs::read(inside(&hosts, "small")).unwrap(),
-        &content(4 * MIB)
-    ));
+    has_inside(&hosts, "small", &content(4 * MIB));
 }
 
 fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
     let hosts = hosts("size=40m");
     let bytes = content(32 * MIB);
     hosts.client.write("source", &bytes);
-    let cp = hosts.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "10.77.1.2:target",
-    ]);
+    let cp = hosts.start_cp(&SLOWLY);
     // The receiver has synced by then, because it syncs every second.
     cp.await_bytes(20 * MIB as u64);
     fill(&inside(&hosts, "filler"));
@@ -171,10 +176,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
         .document();
     assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
     assert_eq!(text(&report, "blake3"), digest(&bytes));
-    assert!(is_same(
-        &fs::read(inside(&hosts, "target")).unwrap(),
-        &bytes
-    ));
+    has_inside(&hosts, "target", &bytes);
     assert_eq!(names_inside(&hosts), ["target"]);
 }
 
@@ -189,13 +191,7 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
     let hosts = hosts_on(one(), EXT4);
     let bytes = content(32 * MIB);
     hosts.client.write("source", &bytes);
-    let cp = hosts.start_cp(&[
-        "--bwlimit",
-        "16M",
-        "--json-stream",
-        "source",
-        "10.77.1.2:target",
-    ]);
+    let cp = hosts.start_cp(&SLOWLY);
     cp.await_bytes(20 * MIB as u64);
     cp.kill();
     // Fills the space that the part file has not allocated.
@@ -205,10 +201,7 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
         .expect(0)
         .document();
     assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
-    assert!(is_same(
-        &fs::read(inside(&hosts, "target")).unwrap(),
-        &bytes
-    ));
+    has_inside(&hosts, "target", &bytes);
 }
 
 fn a_file_system_without_inodes_keeps_nothing() {

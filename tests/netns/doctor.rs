@@ -24,7 +24,7 @@ use nicstripe_testkit::{
 };
 use serde_json::Value;
 
-use crate::hosts::{Hosts, MIB, Rights, introduce, side};
+use crate::hosts::{Hosts, MIB, Rights, acquainted};
 
 pub(crate) const TESTS: &[Test] = tests![
     faults_that_show_without_a_load_are_named,
@@ -266,8 +266,7 @@ fn a_disk_slower_than_the_network_is_told() {
 /// Creates two hosts whose daemon runs under strace(1), which delays each sync by [`SYNC`].
 fn with_slow_syncs(lab: LabBuilder) -> Hosts {
     let lab = Arc::new(lab.build().unwrap());
-    let [client, server] = Host::ALL.map(|host| side(&lab, host, Rights::None));
-    introduce(&client, &server);
+    let (client, server) = acquainted(&lab);
     let mut command = server.command("strace");
     let delay = format!("inject=fdatasync:delay_enter={}", SYNC.as_micros());
     // With -D, the child is the daemon, and strace exits with the daemon.

@@ -144,6 +144,29 @@ pub(crate) fn ip(lab: &Lab, host: Host, arguments: &str) {
     assert!(done.status.success(), "ip {arguments}: {done:?}");
 }
 
+/// Makes the kernel of host B reject TCP connections by ICMP, as a firewall with a `reject` rule does: those
+/// that one of `rules` selects.
+pub(crate) fn prohibit(lab: &Lab, rules: &[&str]) {
+    // Without forwarding the kernel reports an unreachable host instead.
+    for setting in [
+        "ipv4/conf/all",
+        "ipv4/conf/eth1",
+        "ipv4/conf/eth2",
+        "ipv6/conf/all",
+    ] {
+        let name = format!("net/{setting}/forwarding");
+        lab.set_sysctl(Host::B, &name, "1").unwrap();
+    }
+    for family in ["-4", "-6"] {
+        let rule = |change: &str| ip(lab, Host::B, &format!("{family} rule {change}"));
+        rule("add pref 100 lookup local");
+        rule("del pref 0");
+        for selected in rules {
+            rule(&format!("add pref 50 {selected} prohibit"));
+        }
+    }
+}
+
 /// Returns the reason why tests that run [`ip`] cannot run here.
 pub(crate) fn obstacle_to_ip() -> Option<String> {
     (!is_installed("ip")).then(|| "ip is not installed".to_owned())
@@ -181,6 +204,13 @@ pub(crate) fn introduce(client: &Side, server: &Side) {
     server.trust(client, "a", "");
 }
 
+/// Creates a client on host A and a server on host B that trust each other and have no privileges.
+pub(crate) fn acquainted(lab: &Arc<Lab>) -> (Side, Side) {
+    let [client, server] = Host::ALL.map(|host| side(lab, host, Rights::None));
+    introduce(&client, &server);
+    (client, server)
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// Copy from host A to host B.
@@ -202,25 +232,31 @@ impl Way {
     /// Creates the source file. Returns the `cp` arguments for source and target. They contain the
     /// daemon's address 10.77.1.2.
     pub(crate) fn prepare(self, hosts: &Hosts, bytes: &[u8]) -> [&'static str; 2] {
+        self.source(hosts).write("source", bytes);
         match self {
-            Self::Put => {
-                hosts.client.write("source", bytes);
-                ["source", "10.77.1.2:target"]
-            }
-            Self::Get => {
-                hosts.server.write("source", bytes);
-                ["10.77.1.2:source", "target"]
-            }
+            Self::Put => ["source", "10.77.1.2:target"],
+            Self::Get => ["10.77.1.2:source", "target"],
+        }
+    }
+
+    pub(crate) fn source(self, hosts: &Hosts) -> &Side {
+        match self {
+            Self::Put => &hosts.client,
+            Self::Get => &hosts.server,
+        }
+    }
+
+    pub(crate) fn target(self, hosts: &Hosts) -> &Side {
+        match self {
+            Self::Put => &hosts.server,
+            Self::Get => &hosts.client,
         }
     }
 
     /// Panics unless the target has the content `bytes` and the report has its digest.
     #[track_caller]
     pub(crate) fn check(self, hosts: &Hosts, bytes: &[u8], report: &serde_json::Value) {
-        match self {
-            Self::Put => hosts.server.check("target", bytes, report),
-            Self::Get => hosts.client.check("target", bytes, report),
-        }
+        self.target(hosts).check("target", bytes, report);
     }
 }
 

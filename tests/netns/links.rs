@@ -22,7 +22,6 @@ pub(crate) const TESTS: &[Test] = tests![
     one_subnet_on_a_switch_uses_both_cables_by_link_local,
     without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work,
     a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards,
-    bare_cables_need_no_addresses,
     packets_that_vanish_cost_a_second_and_are_told,
     a_cable_that_is_plugged_in_joins_the_running_copy,
     links_shows_the_plan_and_changes_nothing,
@@ -243,18 +242,6 @@ fn a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards() {
             Host::ALL.map(|host| ours(&hosts.lab, host))
         );
         thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn bare_cables_need_no_addresses() {
-    let lab = Lab::builder()
-        .links([LinkSpec::mbit(RATE).bare(); 3])
-        .build()
-        .unwrap();
-    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
-    let bytes = content(48 * MIB);
-    for report in both_ways(&hosts, "b", &bytes) {
-        shared(&report, &["eth1", "eth2", "eth3"]);
     }
 }
 

@@ -85,7 +85,7 @@ fn trials(_: bool) -> Vec<Trial> {
 fn trials(only_listed: bool) -> Vec<Trial> {
     use nicstripe_testkit::trial::{Again, Group, length, none};
 
-    let groups: [Group; 39] = [
+    let groups: [Group; 38] = [
         (striping::TESTS, none),
         (links::TESTS, none),
         (losses::TESTS, none),
@@ -123,7 +123,6 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (disks::TESTS_WITH_FREEZING, disks::obstacle_to_freezing),
         (doctor::TESTS_WITH_A_QUOTA, doctor::obstacle_to_quotas),
         (doctor::TESTS_WITH_STRACE, doctor::obstacle_to_strace),
-        (losses::LONG_TESTS, length),
         (faults::LONG_TESTS, length),
     ];
     let by_name = [hotplug::TESTS, failures::TESTS, links::TESTS].map(|tests| Again {

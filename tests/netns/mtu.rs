@@ -39,14 +39,7 @@ struct Changed {
 impl Changed {
     fn new() -> Self {
         let hosts = Hosts::with_rights_of_the_client(&[LinkSpec::mbit(200); 2]);
-        let (mut pipe, theirs) = UnixStream::pair().unwrap();
-        pipe.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut helper = hosts.client.command(HELPER);
-        helper
-            .arg(hosts.client.home())
-            .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
-            .stdout(Stdio::from(OwnedFd::from(theirs)));
-        let helper = helper.spawn().unwrap();
+        let (mut pipe, helper) = start_helper(&hosts);
         assert_eq!(
             ask(&mut pipe, &set(hosts.lab.interface_index(Host::A, 0), 4000)),
             [1, DONE, 0, 0, 0xdc, 0x05, 0, 0],
@@ -88,6 +81,18 @@ impl Drop for Changed {
             let _ = child.wait();
         }
     }
+}
+
+/// Starts the helper for the client. Also returns the socket to it.
+fn start_helper(hosts: &Hosts) -> (UnixStream, Child) {
+    let (pipe, theirs) = UnixStream::pair().unwrap();
+    pipe.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut helper = hosts.client.command(HELPER);
+    helper
+        .arg(hosts.client.home())
+        .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
+        .stdout(Stdio::from(OwnedFd::from(theirs)));
+    (pipe, helper.spawn().unwrap())
 }
 
 /// Returns the IPv6 MTU of an interface of host A, which follows the interface's MTU.
@@ -195,14 +200,7 @@ fn without_the_right_to_it_a_left_mtu_is_an_error() {
 
 fn what_a_helper_refuses_changes_nothing() {
     let hosts = Hosts::with_rights_of_the_client(&[LinkSpec::mbit(200)]);
-    let (mut pipe, theirs) = UnixStream::pair().unwrap();
-    pipe.set_read_timeout(Some(DEADLINE)).unwrap();
-    let mut helper = hosts.client.command(HELPER);
-    helper
-        .arg(hosts.client.home())
-        .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
-        .stdout(Stdio::from(OwnedFd::from(theirs)));
-    let mut child = helper.spawn().unwrap();
+    let (mut pipe, mut child) = start_helper(&hosts);
     let eth1 = hosts.lab.interface_index(Host::A, 0);
     for (interface, mtu, status) in [
         (1, 9000, 20),
@@ -217,19 +215,13 @@ fn what_a_helper_refuses_changes_nothing() {
         );
     }
     assert_eq!(mtu(&hosts, "eth1"), 1500);
-    drop((pipe, helper));
+    drop(pipe);
     assert!(child.wait().unwrap().success());
 }
 
-/// Creates hosts with two cables that carry jumbo frames. The client may change MTUs if `rights` is
-/// set.
-fn jumbo(rights: bool) -> Hosts {
-    let links = [LinkSpec::mbit(200).with_mtu(9000); 2];
-    if rights {
-        Hosts::with_rights_of_the_client(&links)
-    } else {
-        Hosts::joined_by(&links)
-    }
+/// Creates hosts with two cables that carry jumbo frames. The client may change MTUs.
+fn jumbo() -> Hosts {
+    Hosts::with_rights_of_the_client(&[LinkSpec::mbit(200).with_mtu(9000); 2])
 }
 
 /// Starts `nicstripe bench` with a sweep of packet sizes. Each load has the minimum duration.
@@ -245,14 +237,9 @@ fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
         "1",
         "-O",
         "0",
-        "-i",
-        "0.1",
-        "--repeat",
-        "1",
-        "--sweep",
-        "mtu",
     ];
-    hosts.client.start([&bench[..], arguments].concat())
+    let sweep = ["-i", "0.1", "--repeat", "1", "--sweep", "mtu"];
+    hosts.client.start([&bench[..], &sweep, arguments].concat())
 }
 
 fn both(hosts: &Hosts) -> [u32; 2] {
@@ -279,7 +266,7 @@ fn points(report: &serde_json::Value) -> Vec<(u64, bool)> {
 }
 
 fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
-    let hosts = jumbo(true);
+    let hosts = jumbo();
     let bench = start_bench(&hosts, &["--json"]);
     for size in [1500, 4000] {
         await_both(&hosts, |found| found == [size; 2], BENCH);
@@ -300,7 +287,7 @@ fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
 }
 
 fn a_bench_that_is_killed_in_the_middle_of_its_sizes_leaves_the_mtu_as_it_was() {
-    let hosts = jumbo(true);
+    let hosts = jumbo();
     let bench = start_bench(&hosts, &[]);
     await_both(&hosts, |found| found == [4000; 2], BENCH);
     bench.kill();

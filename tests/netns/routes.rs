@@ -24,19 +24,17 @@ use crate::hosts::{Hosts, MIB, Rights, Way};
 
 pub(crate) const TESTS: &[Test] = tests![
     routes_are_there_while_a_copy_runs_and_gone_afterwards,
-    routes_of_a_killed_copy_go_at_once,
+    routes_of_a_copy_that_is_killed_or_interrupted_go_at_once,
     routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned,
     a_copy_whose_helper_was_killed_ends_as_it_should,
     routes_come_back_when_their_interface_does,
     what_speaks_to_the_network_cannot_change_routes,
     where_a_strict_filter_needs_a_route_it_is_installed_unasked,
     where_a_needed_route_may_not_be_installed_the_other_cable_carries_all,
-    an_interrupted_copy_leaves_no_route,
     a_route_that_is_not_ours_is_not_replaced,
     without_the_right_to_it_always_is_an_error,
     without_being_asked_no_route_is_installed,
-    no_route_takes_an_address_from_where_it_is_reached,
-    a_route_is_installed_to_an_address_that_is_the_peers_already,
+    a_route_is_installed_to_an_address_of_the_peer_alone,
     a_proof_arrives_where_the_address_was_learned_at_another_card,
 ];
 
@@ -156,19 +154,15 @@ fn started(hosts: &Hosts) -> Held {
     copy
 }
 
-/// Starts a copy and kills it together with its route helper. The copy's routes stay installed.
-fn killed(hosts: &Hosts) {
-    let copy = started(hosts);
-    kill(helper_of(&copy.cp).unwrap());
-    copy.cp.kill();
-    assert_eq!(present(hosts), with_ours(hosts));
-}
-
-fn routes_of_a_killed_copy_go_at_once() {
-    let hosts = hosts();
-    // `kill` returns once standard error is closed, by the process and by its helper.
-    started(&hosts).cp.kill();
-    assert_eq!(present(&hosts), [decoy(&hosts)]);
+fn routes_of_a_copy_that_is_killed_or_interrupted_go_at_once() {
+    for (signal, code) in [(Signal::KILL, None), (Signal::INT, Some(130))] {
+        let hosts = hosts();
+        let copy = started(&hosts);
+        copy.cp.signal(signal);
+        // `finish` returns once standard error is closed, by the process and by its helper.
+        assert_eq!(copy.cp.finish().status.code(), code);
+        assert_eq!(present(&hosts), [decoy(&hosts)]);
+    }
 }
 
 fn a_copy_whose_helper_was_killed_ends_as_it_should() {
@@ -308,7 +302,10 @@ fn where_a_needed_route_may_not_be_installed_the_other_cable_carries_all() {
 
 fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
     let hosts = hosts();
-    killed(&hosts);
+    let copy = started(&hosts);
+    kill(helper_of(&copy.cp).unwrap());
+    copy.cp.kill();
+    assert_eq!(present(&hosts), with_ours(&hosts));
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
     assert_eq!(
         listed.matches("stale, its process has ended").count(),
@@ -323,14 +320,6 @@ fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
             "removed 10.77.2.2/32 dev eth2"
         ]
     );
-    assert_eq!(present(&hosts), [decoy(&hosts)]);
-}
-
-fn an_interrupted_copy_leaves_no_route() {
-    let hosts = hosts();
-    let copy = started(&hosts);
-    copy.cp.signal(Signal::INT);
-    copy.cp.finish().expect(130);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
@@ -431,17 +420,13 @@ fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     )
 }
 
-fn no_route_takes_an_address_from_where_it_is_reached() {
+fn a_route_is_installed_to_an_address_of_the_peer_alone() {
     for holder in Host::ALL {
-        let (routes, report) = claimed(holder, false);
-        assert!(routes.is_empty(), "{holder:?}: {routes:?}: {report:#}");
-    }
-}
-
-fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
-    for holder in Host::ALL {
-        let (routes, report) = claimed(holder, true);
-        assert!(!routes.is_empty(), "{holder:?}: {report:#}");
+        for is_its_own in [false, true] {
+            let (routes, report) = claimed(holder, is_its_own);
+            let has_routes = !routes.is_empty();
+            assert_eq!(has_routes, is_its_own, "{holder:?}: {routes:?}: {report:#}");
+        }
     }
 }
 

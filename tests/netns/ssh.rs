@@ -15,7 +15,7 @@ use nicstripe_testkit::{
 
 use rustix::process::Signal;
 
-use crate::hosts::{MIB, Rights, ip, side};
+use crate::hosts::{MIB, Rights, prohibit, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     a_copy_that_ssh_starts_takes_every_cable_and_leaves_nothing,
@@ -138,29 +138,9 @@ fn blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request() {
     let machines = Machines::joined_by(&[LinkSpec::mbit(200); 2]);
     let bytes = content(2 * MIB);
     machines.here.write("source", &bytes);
-    let on_b = |arguments: &str| ip(&machines.lab, Host::B, arguments);
-    for setting in [
-        "ipv4/conf/all",
-        "ipv4/conf/eth1",
-        "ipv4/conf/eth2",
-        "ipv6/conf/all",
-    ] {
-        let name = format!("net/{setting}/forwarding");
-        machines.lab.set_sysctl(Host::B, &name, "1").unwrap();
-    }
-    for family in ["-4", "-6"] {
-        on_b(&format!("{family} rule add pref 100 lookup local"));
-        on_b(&format!("{family} rule del pref 0"));
-        for (interface, ports) in [
-            ("eth1", "1024-2221"),
-            ("eth1", "2223-65534"),
-            ("eth2", "1024-65534"),
-        ] {
-            on_b(&format!(
-                "{family} rule add pref 50 iif {interface} ipproto tcp dport {ports} prohibit"
-            ));
-        }
-    }
+    let rules = ["eth1 1024-2221", "eth1 2223-65534", "eth2 1024-65534"];
+    let rules = rules.map(|rule| format!("iif {}", rule.replace(' ', " ipproto tcp dport ")));
+    prohibit(&machines.lab, &rules.each_ref().map(String::as_str));
     let target = machines.remote("target");
     machines
         .cp(&["source", &target])

@@ -10,18 +10,13 @@ use crate::hosts::{Hosts, MIB, Way};
 
 pub(crate) const TESTS: &[Test] = tests![
     two_cables_carry_their_shares_both_ways,
-    a_named_link_is_the_only_one_used,
-    an_excluded_link_carries_nothing,
+    a_named_link_and_one_beside_excluded_or_unplugged_ones_is_the_only_one_used,
     a_link_that_only_met_the_peer_carries_no_data,
-    a_cable_without_carrier_is_left_out,
 ];
 
+/// Copies a file without link options.
 fn two_cables_carry_their_shares_both_ways() {
-    carry_their_shares(&[LinkSpec::mbit(200); 2]);
-}
-
-/// Copies a file without link options. Panics unless each cable carries its share.
-fn carry_their_shares(links: &[LinkSpec]) {
+    let links = &[LinkSpec::mbit(200); 2];
     let hosts = Hosts::joined_by(links);
     // Takes 2.1 s at 400 Mbit/s.
     let bytes = content(96 * MIB);
@@ -98,14 +93,18 @@ fn told_beside_theory(report: &Value, links: &[LinkSpec]) {
     );
 }
 
-fn a_named_link_is_the_only_one_used() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    only_used(&hosts, &["--link", "eth1"], "10.77.1.2", 0);
-}
-
-fn an_excluded_link_carries_nothing() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    only_used(&hosts, &["--exclude-link", "eth2"], "10.77.1.2", 0);
+fn a_named_link_and_one_beside_excluded_or_unplugged_ones_is_the_only_one_used() {
+    for (options, is_cut) in [
+        (&["--link", "eth1"][..], false),
+        (&["--exclude-link", "eth2"], false),
+        (&[], true),
+    ] {
+        let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
+        if is_cut {
+            hosts.lab.cut(1).unwrap();
+        }
+        only_used(&hosts, options, "10.77.1.2", 0, |_| ());
+    }
 }
 
 fn a_link_that_only_met_the_peer_carries_no_data() {
@@ -121,19 +120,14 @@ fn a_link_that_only_met_the_peer_carries_no_data() {
             thread::sleep(Duration::from_millis(300));
             hosts.lab.pass(used).unwrap();
         };
-        only_used_after(&hosts, &options, address, used, late);
+        only_used(&hosts, &options, address, used, late);
     }
 }
 
-/// Copies to an address. Panics unless only the cable with index `used` carried data.
+/// Copies to an address, and calls `happens` after the start of the copy. Panics unless only the cable with
+/// index `used` carried data.
 #[track_caller]
-fn only_used(hosts: &Hosts, options: &[&str], address: &str, used: usize) {
-    only_used_after(hosts, options, address, used, |_| ());
-}
-
-/// Like [`only_used`], but calls `happens` after the start of the copy.
-#[track_caller]
-fn only_used_after(
+fn only_used(
     hosts: &Hosts,
     options: &[&str],
     address: &str,
@@ -160,10 +154,4 @@ fn only_used_after(
         };
         assert!(is_right, "link {index}: {carried:#?}\n{report:#}");
     }
-}
-
-fn a_cable_without_carrier_is_left_out() {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    hosts.lab.cut(1).unwrap();
-    only_used(&hosts, &[], "10.77.1.2", 0);
 }

@@ -2,7 +2,7 @@
 
 use nicstripe_lab::LinkSpec;
 use nicstripe_testkit::{
-    Side, content, number, tests,
+    content, number, tests,
     tree::{Aspects, Tree, assert_same_tree, plant},
     trial::Test,
 };
@@ -69,20 +69,6 @@ impl Way {
                 .all(|path| path.starts_with("tree") && !path.contains("nicstripe")),
             "{paths:?}"
         );
-    }
-
-    fn source(self, hosts: &Hosts) -> &Side {
-        match self {
-            Self::Put => &hosts.client,
-            Self::Get => &hosts.server,
-        }
-    }
-
-    fn target(self, hosts: &Hosts) -> &Side {
-        match self {
-            Self::Put => &hosts.server,
-            Self::Get => &hosts.client,
-        }
     }
 }
 

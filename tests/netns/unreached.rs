@@ -5,10 +5,10 @@
 
 use std::{sync::Arc, thread};
 
-use nicstripe_lab::{Direction, Host, Lab, LinkSpec, Transport};
+use nicstripe_lab::{Direction, Lab, LinkSpec, Transport};
 use nicstripe_testkit::{Daemon, Outcome, Side, tests, trial::Test};
 
-use crate::hosts::{Rights, introduce, side};
+use crate::hosts::acquainted;
 
 pub(crate) const TESTS: &[Test] = tests![
     a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check,
@@ -172,11 +172,7 @@ impl Scene {
                 .build()
                 .unwrap(),
         );
-        let (client, server) = (
-            side(&lab, Host::A, Rights::None),
-            side(&lab, Host::B, Rights::None),
-        );
-        introduce(&client, &server);
+        let (client, server) = acquainted(&lab);
         client.write("source", b"bytes");
         Self {
             lab,

@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
-    Process, Side, content, number, program, tests, text,
+    Outcome, Process, Side, content, number, program, tests, text,
     trial::{Test, is_installed},
 };
 use tempfile::TempDir;
@@ -59,11 +59,21 @@ impl Site {
     }
 
     fn cp(&self, arguments: &[&str]) -> Process {
-        let mut command: Command = self.client().command(program());
+        let first = ["cp", "--json-stream", "--timeout", "20"];
+        Process::spawn(self.command(&[&first, arguments].concat()))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.client().command(program());
+        command.args(arguments);
         command
-            .args(["cp", "--json-stream", "--timeout", "20"])
-            .args(arguments);
-        Process::spawn(command)
+    }
+
+    /// Runs a command that trusts the server's certificate.
+    fn trusting(&self, arguments: &[&str]) -> Outcome {
+        let mut command = self.command(arguments);
+        command.env("SSL_CERT_FILE", self.folder.path().join("cert"));
+        Process::spawn(command).finish()
     }
 }
 
@@ -145,21 +155,15 @@ fn tls_and_http_2_carry_over_every_cable_and_redirections_are_followed() {
     let bytes = content(64 * MIB);
     site.with(&bytes);
     let url = format!("https://{ADDRESS}:8443/moved");
-    let trusting = |arguments: &[&str]| {
-        let mut command: Command = site.client().command(program());
-        command
-            .args(arguments)
-            .env("SSL_CERT_FILE", site.folder.path().join("cert"));
-        Process::spawn(command).finish()
-    };
-    let document = trusting(&["links", "--json", &url])
+    let document = site
+        .trusting(&["links", "--json", &url])
         .expect(0)
         .document_of("links");
     assert_eq!(document["has_parts"], true, "{document:#}");
     for link in document["web_links"].as_array().unwrap() {
         assert_eq!(link["protocol"], "HTTP/2.0", "{document:#}");
     }
-    let copy = || trusting(&["cp", "--json", &url, "file"]);
+    let copy = || site.trusting(&["cp", "--json", &url, "file"]);
     let (outcome, carried) = site.hosts.carried(copy);
     let report = outcome.expect(0).document();
     site.client().check("file", &bytes, &report);
@@ -167,13 +171,11 @@ fn tls_and_http_2_carry_over_every_cable_and_redirections_are_followed() {
         let part = counters.at(Host::A).received_bytes as f64 / bytes.len() as f64;
         assert!(part > 0.25, "{part}: {report:#}");
     }
-    trusting(&["bench", "-t", "1", "--json", &url])
+    site.trusting(&["bench", "-t", "1", "--json", &url])
         .expect(0)
         .document_of("nicstripe-web-bench-1");
     // Nobody vouches for the certificate.
-    let mut command = site.client().command(program());
-    command.args(["cp", "--timeout", "1", &url, "other"]);
-    Process::spawn(command)
+    Process::spawn(site.command(&["cp", "--timeout", "1", &url, "other"]))
         .finish()
         .expect(10)
         .error(&["certificate"]);
@@ -193,9 +195,7 @@ fn a_file_goes_on_to_a_daemon_and_to_standard_output() {
         let part = counters.at(Host::A).sent_bytes as f64 / bytes.len() as f64;
         assert!(part > 0.2, "{part}: {report:#}");
     }
-    let mut command = site.client().command(program());
-    command.args(["cp", "-q", &url, "-"]);
-    let output = command.output().unwrap();
+    let output = site.command(&["cp", "-q", &url, "-"]).output().unwrap();
     assert!(
         output.status.success(),
         "{}",
@@ -237,11 +237,8 @@ fn tls_that_fails_on_one_cable_costs_that_cable() {
         "c.recv(64); c.sendall(b'SSH-2.0-x\\r\\n'); c.close()",
     );
     let url = format!("https://{ADDRESS}:8443/file");
-    let mut command = site.client().command(program());
-    command
-        .args(["cp", "--json", &url, "."])
-        .env("SSL_CERT_FILE", site.folder.path().join("cert"));
-    let report = Process::spawn(command).finish().expect(0).document();
+    let report = site.trusting(&["cp", "--json", &url, "."]);
+    let report = report.expect(0).document();
     site.client().check("file", &bytes, &report);
     assert_eq!(report["links"][0]["state"], "down", "{report:#}");
     assert_eq!(number(&report["links"][0], "bytes"), 0, "{report:#}");
@@ -265,9 +262,7 @@ fn what_a_cable_lacks_is_said() {
         .args(["-qw", &device])
         .status();
     assert!(ignoring.unwrap().success());
-    let mut command = site.client().command(program());
-    command.args(["links", "--json", &url]);
-    let document = Process::spawn(command)
+    let document = Process::spawn(site.command(&["links", "--json", &url]))
         .finish()
         .expect(0)
         .document_of("links");

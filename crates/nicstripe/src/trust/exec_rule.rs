@@ -167,13 +167,32 @@ mod tests {
             &["zfs", "recv", "-F", "tank/my data"],
             &["ZFS", "recv", "-s", "tank/my data"],
             &["zfs\0", "recv", "-s", "tank/my data"],
+            &["zfs\r", "recv", "-s", "tank/my data"],
+            &[" zfs", "recv", "-s", "tank/my data"],
+            &["zf\u{455}", "recv", "-s", "tank/my data"],
+            &["\u{feff}zfs", "recv", "-s", "tank/my data"],
+            &["zfs", "recv", "-s", "tank/my data\u{301}"],
+            &["zfs", "-s", "recv", "tank/my data"],
+            &["", "zfs", "recv", "-s", "tank/my data"],
+            &["zfs", "--", "recv", "-s", "tank/my data"],
             &[],
         ] {
             assert!(!exact.permits(other), "{other:?}");
         }
         let open = rule("borg serve *");
         assert!(open.permits(&["borg", "serve"]) && open.permits(&["borg", "serve", "-p", ""]));
-        assert!(!open.permits(&["borg"]) && !open.permits(&["borg", "list", "serve"]));
+        for other in [
+            &["borg"][..],
+            &["borg", "list", "serve"],
+            &["borg", "", "serve"],
+            &["borg", "--", "serve"],
+            &["borg", "serve\n"],
+            &["borg serve"],
+            &["BORG", "serve"],
+            &["serve", "borg"],
+        ] {
+            assert!(!open.permits(other), "{other:?}");
+        }
         assert!(ExecRule::any().permits(&["id"]) && rule("*") == ExecRule::any());
         for literal in ["ls '*'", r"ls \*", "ls \"*\"", "ls ''*", r"ls '*' "] {
             assert!(rule(literal).permits(&["ls", "*"]), "{literal}");

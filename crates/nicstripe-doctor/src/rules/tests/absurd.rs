@@ -89,7 +89,15 @@ fn odds() -> Vec<Odd> {
                 Limiter::Sender,
                 Limiter::Unknown,
             ] {
-                for text in ["", "x", "it's", "a;$(c)", "-\"\n\u{1b}[31m"] {
+                for text in [
+                    "",
+                    "x",
+                    "it's",
+                    "a;$(c)",
+                    "e';$(c);'",
+                    "\\'\n$(c)",
+                    "-\"\n\u{1b}[31m",
+                ] {
                     all.push(Odd {
                         before,
                         after,

@@ -15,8 +15,8 @@ use crate::{
 /// Kind of copy to interrupt, such as those in [`CASES`].
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
+    /// Begins with `put` or `get`.
     pub name: &'static str,
-    way: Way,
     what: What,
     options: &'static [&'static str],
     /// True if the target names exist before the copy, with other content.
@@ -38,14 +38,12 @@ enum What {
 
 const fn case(
     name: &'static str,
-    way: Way,
     what: What,
     options: &'static [&'static str],
     replaces: bool,
 ) -> Case {
     Case {
         name,
-        way,
         what,
         options,
         replaces,
@@ -60,54 +58,30 @@ const SHORT: usize = (512 << 10) + 77;
 
 /// Kinds of copies that the tests interrupt.
 pub const CASES: &[Case] = &[
-    case("put", Way::Put, What::File(LONG), &[], false),
-    case("get", Way::Get, What::File(LONG), &[], false),
-    case("put-short", Way::Put, What::File(SHORT), &[], false),
-    case("get-short", Way::Get, What::File(SHORT), &[], false),
-    case("put-empty", Way::Put, What::File(0), &[], false),
-    case("put-over", Way::Put, What::File(LONG), &["-f"], true),
-    case("get-over", Way::Get, What::File(SHORT), &["-f", "-p"], true),
-    case(
-        "put-verified",
-        Way::Put,
-        What::File(SHORT),
-        &["--verify"],
-        false,
-    ),
-    case("put-delta", Way::Put, What::File(LONG), &["--delta"], true),
-    case("get-delta", Way::Get, What::File(LONG), &["--delta"], true),
-    case(
-        "put-in-place",
-        Way::Put,
-        What::File(LONG),
-        &[IN_PLACE],
-        true,
-    ),
-    case("put-read-only", Way::Put, What::File(LONG), &["-p"], false),
-    case("get-read-only", Way::Get, What::File(SHORT), &["-p"], false),
-    case("put-tree", Way::Put, What::Tree, &["-r", "-H"], false),
-    case("get-tree", Way::Get, What::Tree, &["-r", "-H"], false),
-    case(
-        "put-tree-over",
-        Way::Put,
-        What::Tree,
-        &["-r", "-H", "-f"],
-        true,
-    ),
-    case(
-        "get-tree-over",
-        Way::Get,
-        What::Tree,
-        &["-r", "-H", "-f"],
-        true,
-    ),
+    case("put", What::File(LONG), &[], false),
+    case("get", What::File(LONG), &[], false),
+    case("put-short", What::File(SHORT), &[], false),
+    case("get-short", What::File(SHORT), &[], false),
+    case("put-empty", What::File(0), &[], false),
+    case("put-over", What::File(LONG), &["-f"], true),
+    case("get-over", What::File(SHORT), &["-f", "-p"], true),
+    case("put-verified", What::File(SHORT), &["--verify"], false),
+    case("put-delta", What::File(LONG), &["--delta"], true),
+    case("get-delta", What::File(LONG), &["--delta"], true),
+    case("put-in-place", What::File(LONG), &[IN_PLACE], true),
+    case("put-read-only", What::File(LONG), &["-p"], false),
+    case("get-read-only", What::File(SHORT), &["-p"], false),
+    case("put-tree", What::Tree, &["-r", "-H"], false),
+    case("get-tree", What::Tree, &["-r", "-H"], false),
+    case("put-tree-over", What::Tree, &["-r", "-H", "-f"], true),
+    case("get-tree-over", What::Tree, &["-r", "-H", "-f"], true),
 ];
 
 /// Copies of files so large that a rerun after a late kill must resume: retransmitting the whole
 /// file would exceed `MOST_LOST`.
 pub const VAST: &[Case] = &[
-    case("put-vast", Way::Put, What::File(VAST_LEN), &[], false),
-    case("get-vast", Way::Get, What::File(VAST_LEN), &[], false),
+    case("put-vast", What::File(VAST_LEN), &[], false),
+    case("get-vast", What::File(VAST_LEN), &[], false),
 ];
 
 const VAST_LEN: usize = 192 << 20;
@@ -144,7 +118,7 @@ impl Case {
 
     /// Returns the `cp` arguments of the copy.
     pub fn words(&self) -> Vec<&'static str> {
-        let words = match self.way {
+        let words = match self.way() {
             Way::Put => ["source", "127.0.0.1:"],
             Way::Get => ["127.0.0.1:source", "."],
         };
@@ -156,7 +130,10 @@ impl Case {
     }
 
     pub fn way(&self) -> Way {
-        self.way
+        match self.name.starts_with("put") {
+            true => Way::Put,
+            false => Way::Get,
+        }
     }
 
     pub fn is_file(&self) -> bool {
@@ -235,7 +212,7 @@ impl Case {
     }
 
     fn sides<'a>(&self, field: &'a Field) -> (&'a Side, &'a Side) {
-        match self.way {
+        match self.way() {
             Way::Put => (&field.client, &field.server),
             Way::Get => (&field.server, &field.client),
         }

@@ -232,6 +232,9 @@ fn one_bad_line_spoils_the_file_and_is_named() {
         error(&format!("{good}\r\n# x\rread-only\n{}\u{7}\n", line(2, "")))
             .contains("line 3: control characters")
     );
+    // The neutral point, for which anybody can sign.
+    let weak = error("nicstripe-ed25519 AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA= nas2\n");
+    assert!(weak.contains("line 1: the key is weak"), "{weak}");
     assert!(
         Peers::parse(Path::new("p"), b"# \xff\n")
             .unwrap_err()
