@@ -63,9 +63,12 @@ impl Rig {
     }
 
     async fn send(&self, bytes: &[u8], options: UploadOptions) -> Result<Sent, WebError> {
-        let path = self.file(bytes);
+        self.send_file(&self.file(bytes), options).await
+    }
+
+    async fn send_file(&self, path: &Path, options: UploadOptions) -> Result<Sent, WebError> {
         let upload = Upload::new(self.store.clone(), place("key"), options);
-        upload.file(&path, CancellationToken::new(), |_| {}).await
+        upload.file(path, CancellationToken::new(), |_| {}).await
     }
 
     /// Stops an upload once the store has so many bytes of it.
@@ -194,11 +197,7 @@ async fn an_interrupted_upload_goes_on_with_the_parts_that_the_store_has() {
     rig.interrupt(&path, 20 * MIB).await;
     assert!(rig.fake.object("key").is_none());
     let before = rig.fake.parts_seen();
-    let upload = Upload::new(rig.store.clone(), place("key"), rig.options());
-    let sent = upload
-        .file(&path, CancellationToken::new(), |_| {})
-        .await
-        .unwrap();
+    let sent = rig.send_file(&path, rig.options()).await.unwrap();
     assert!(
         sent.report.resumed_bytes >= 20 * MIB as u64,
         "{}",
@@ -226,11 +225,7 @@ async fn an_upload_that_the_store_has_forgotten_begins_again() {
     rig.interrupt(&path, 10 * MIB).await;
     let other = Rig::honest().await;
     // These notes, and a store that knows nothing of the upload.
-    let upload = Upload::new(other.store.clone(), place("key"), rig.options());
-    upload
-        .file(&path, CancellationToken::new(), |_| {})
-        .await
-        .unwrap();
+    other.send_file(&path, rig.options()).await.unwrap();
     assert!(other.fake.object("key").unwrap().bytes == data);
 }
 
