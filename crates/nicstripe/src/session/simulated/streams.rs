@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    lab::{Copy, Direction, Lab, both_ways, download, in_virtual_time, mib, ms, secs},
+    lab::{Copy, Direction, Lab, both_ways, download, ideal, in_virtual_time, mib, ms, secs},
     random::{LIMIT, add_faults, pick, random_links, seeds},
 };
 use crate::{
@@ -139,11 +139,6 @@ async fn stream(
     let (ended, tally) = stream.end(lab, secs(300)).await;
     assert_eq!(tally.stats.delivered_bytes, size, "{direction:?}");
     (ended - began, tally)
-}
-
-/// Returns the duration of a copy of `size` bytes at `mbit` Mbit/s.
-fn ideal(mbit: u64, size: u64) -> Duration {
-    Duration::from_secs_f64(size as f64 * 8.0 / (mbit as f64 * 1e6))
 }
 
 #[test]

@@ -213,12 +213,8 @@ fn tls_1_2_and_garbage_are_met_with_silence() {
         );
     }
     let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
-    let error = read(
-        &mut pair.client,
-        &mut filled(b"SSH-2.0-OpenSSH_9.9\r\n"),
-        &mut pair.to_server,
-    )
-    .unwrap_err();
+    let error = pair.client_reads_instead(b"SSH-2.0-OpenSSH_9.9\r\n");
+    let error = error.unwrap_err();
     assert!(
         matches!(error, TlsError::NotTls(RecordError::NotTls(b'S', b'S'))),
         "{error:?}"
@@ -434,13 +430,6 @@ fn trickle(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) {
             .unwrap();
         waiting.drain(..received.discard);
     }
-}
-
-fn filled(bytes: &[u8]) -> SendBuffer {
-    let mut buffer = SendBuffer::with_capacity(bytes.len());
-    buffer.spare(bytes.len()).copy_from_slice(bytes);
-    buffer.commit(bytes.len());
-    buffer
 }
 
 /// Returns a TLS 1.2 ClientHello: one ECDHE suite, no compression, curves and signature algorithms,
