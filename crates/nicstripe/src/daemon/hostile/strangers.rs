@@ -53,26 +53,19 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
         if matches!(waited, Ok(Ok(0) | Err(_))) || slow.write_all(&[1]).await.is_err() {
             break;
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "it is not rejected"
-        );
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(20), "it is not rejected");
     }
-    assert!(
-        begun.elapsed() >= Duration::from_millis(500) && said.is_empty(),
-        "{:?}, {said:?}",
-        begun.elapsed()
-    );
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_millis(500), "{waited:?}");
+    assert!(said.is_empty(), "{said:?}");
 
     // A trusted key does not extend the time.
     let mut silent = stage.connect(&stage.client).await;
     let begun = Instant::now();
     assert!(silent.next().await.is_err());
-    assert!(
-        begun.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        begun.elapsed()
-    );
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use nicstripe_proto::BitRate;
+use nicstripe_testkit::names;
 
 use super::*;
 
@@ -25,15 +26,6 @@ fn copy(dir: &Path) -> TargetRequest {
         sidecar: Sidecar::None,
         ..request
     }
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 /// Returns two temporary directories, one in memory (`/dev/shm`) and one in the system's default

@@ -29,33 +29,6 @@ fn slices_of_any_size_arrive_as_one_run_of_bytes() {
 }
 
 #[test]
-fn a_record_waits_for_its_last_byte() {
-    let mut pair = Pair::open();
-    pair.client
-        .send(&[&noise(20_000)], &mut pair.to_server)
-        .unwrap();
-    let mut bytes = pair.to_server.pending().to_vec();
-    let (mut end, mut start, mut plaintext) = (0, 0, Vec::new());
-    while end < bytes.len() {
-        end = (end + 777).min(bytes.len());
-        let before = plaintext.len();
-        let received = pair.server.receive::<TlsError>(
-            &mut bytes[start..end],
-            &mut pair.to_client,
-            &mut |part: &[u8]| {
-                plaintext.extend_from_slice(part);
-                Ok(())
-            },
-        );
-        let received = received.unwrap();
-        let opened = plaintext.len() - before;
-        assert!(received.discard == 0 || opened + RECORD_OVERHEAD == received.discard);
-        start += received.discard;
-    }
-    assert_eq!(plaintext, noise(20_000));
-}
-
-#[test]
 fn keys_are_renewed_in_both_directions_while_data_flows() {
     let mut pair = Pair::open();
     pair.client.renew_after(3);

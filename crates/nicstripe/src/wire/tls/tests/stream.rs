@@ -112,15 +112,6 @@ async fn a_cut_connection_is_no_end_and_at_our_key_no_verdict_on_it() {
 }
 
 #[tokio::test]
-async fn finish_delivers_everything_before_the_end() {
-    let (mut client, server) = connected(&Cast::new()).await;
-    client.queue(&[&noise(3_000_000)]).unwrap();
-    let reader = tokio::spawn(async move { drain(server).await });
-    client.finish(soon()).await.unwrap();
-    assert!(reader.await.unwrap() == noise(3_000_000));
-}
-
-#[tokio::test]
 async fn last_words_are_heard_although_something_is_unread() {
     let (mut client, mut server) = connected(&Cast::new()).await;
     client.queue(&[&noise(100_000)]).unwrap();
