@@ -198,11 +198,8 @@ async fn an_interrupted_upload_goes_on_with_the_parts_that_the_store_has() {
     assert!(rig.fake.object("key").is_none());
     let before = rig.fake.parts_seen();
     let sent = rig.send_file(&path, rig.options()).await.unwrap();
-    assert!(
-        sent.report.resumed_bytes >= 20 * MIB as u64,
-        "{}",
-        sent.report.resumed_bytes
-    );
+    let resumed = sent.report.resumed_bytes;
+    assert!(resumed >= 20 * MIB as u64, "{resumed}");
     rig.has(&data);
     // 13 parts; at most two per link were under way.
     assert!(rig.fake.parts_seen() - before <= 13 - 4 + 2);

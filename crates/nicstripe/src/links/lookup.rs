@@ -129,15 +129,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_only_the_cables_know_is_waited_for() {
+    async fn a_name_that_only_the_cables_know_is_waited_for_and_when_neither_knows_both_say_so() {
         assert_eq!(
             first(later(Ok(cable())), ready(Err("unknown"))).await,
             Ok((cable(), nothing()))
         );
-    }
-
-    #[tokio::test]
-    async fn when_neither_knows_both_say_so() {
         assert_eq!(
             first(ready(Err("silence")), later(Err("unknown"))).await,
             Err(("silence", "unknown"))

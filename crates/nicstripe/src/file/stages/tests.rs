@@ -117,13 +117,8 @@ fn a_daemon_reads_and_writes_what_it_is_asked_for() {
     let done = |name, read| serve(&root, [7; 32], &order(name, read), &runs());
     for name in [None, Some("new"), Some("dir"), Some("dir/source")] {
         let done = done(name, false).unwrap();
-        assert!(
-            done.number == 5
-                && done.bytes == 2 * MIB
-                && done.micros > 0
-                && done.file_system.is_some(),
-            "{done:?}"
-        );
+        assert_eq!((done.number, done.bytes), (5, 2 * MIB));
+        assert!(done.micros > 0 && done.file_system.is_some(), "{done:?}");
     }
     assert_eq!(done(Some("dir/source"), true).unwrap().bytes, MIB);
     for (name, read) in [

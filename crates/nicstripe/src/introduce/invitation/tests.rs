@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{joining::only_one, *};
 use crate::{
-    Client, Daemon,
+    Daemon,
     bootstrap::{Call, Serving, Wishes},
     discovery::DiscoveredPeer,
     trust::{Identity, Peers},
@@ -330,21 +330,6 @@ async fn a_daemon_refuses_a_joiner_of_any_key() {
         "{refused:?}"
     );
     running.abort();
-}
-
-#[tokio::test]
-async fn an_inviter_refuses_a_client_of_sessions_and_goes_on_waiting() {
-    let scene = scene();
-    let (waiting, address) = scene.waiting();
-    let peers = trusting(&scene.inviter);
-    let connecting = Client::builder()
-        .identity(scene.joiner.clone())
-        .peers(peers)
-        .port(address.port())
-        .patience(Duration::ZERO)
-        .connect("127.0.0.1");
-    assert!(soon(connecting).await.is_err());
-    scene.goes_on(waiting, address).await;
 }
 
 #[tokio::test]
