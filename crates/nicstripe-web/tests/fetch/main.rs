@@ -413,16 +413,12 @@ async fn redirections_are_followed_and_secrets_stay_with_their_server() {
     assert_eq!(fs::read(place.file()).unwrap(), **data);
     assert_eq!(server.seen().len(), 1, "asked once, then the other server");
     let sent = &server.seen()[0].head;
-    assert!(
-        sent.contains("x-token: secret") && sent.contains("authorization: Basic bWU6d29yZA=="),
-        "{sent}"
-    );
+    assert!(sent.contains("x-token: secret"), "{sent}");
+    assert!(sent.contains("authorization: Basic bWU6d29yZA=="), "{sent}");
     for request in other.seen() {
         assert_eq!(request.path, "/other?signature=1");
-        assert!(
-            !request.head.contains("secret") && !request.head.contains("authorization"),
-            "{request:?}"
-        );
+        assert!(!request.head.contains("secret"), "{request:?}");
+        assert!(!request.head.contains("authorization"), "{request:?}");
     }
 }
 

@@ -217,10 +217,8 @@ mod tests {
             all(&a),
             [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)],
         );
-        assert_eq!(
-            (of_a.len(), descriptors.leases.lock().shares.free()),
-            (4, 2)
-        );
+        assert_eq!(of_a.len(), 4);
+        assert_eq!(descriptors.leases.lock().shares.free(), 2);
         let another = |of: &Quota| {
             let of = of.clone();
             tokio::spawn(async move { of.lease(1).await })

@@ -112,10 +112,8 @@ async fn one_peer_does_not_take_all_sessions_and_learns_how_many_it_may_have() {
         panic!("it is not rejected")
     };
     let refusal: Refusal = minicbor::decode(&body).unwrap();
-    assert_eq!(
-        (refusal.code, refusal.most),
-        (RefusalCode::TooManySessions, Some(2))
-    );
+    assert_eq!(refusal.code, RefusalCode::TooManySessions);
+    assert_eq!(refusal.most, Some(2));
     let _own = stage.session(&stage.client).await;
     let _second = stage.session(&stage.client).await;
 }
