@@ -49,14 +49,8 @@ fn names(dir: &Path) -> usize {
 #[test]
 fn what_has_something_durable_stays_for_the_next_transfer() {
     let dir = tempfile::tempdir().unwrap();
-    let offer = offer(1 << 20);
-    let (target, _) = open(dir.path(), &offer);
-    let value = chunk_value(target.grid, ChunkId(0), &[0; 1 << 18]).unwrap();
-    target
-        .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
-        .unwrap();
-    drop(target);
-    let (target, have) = open(dir.path(), &offer);
+    interrupt(dir.path());
+    let (target, have) = open(dir.path(), &offer(1 << 20));
     assert_eq!(have.len(), 1);
     drop(target);
     assert_eq!(names(dir.path()), 2, "what was durable before stays too");
