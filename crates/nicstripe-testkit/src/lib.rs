@@ -43,6 +43,6 @@ mod programs;
 #[cfg(all(feature = "programs", target_os = "linux"))]
 pub use self::programs::*;
 pub use self::{
-    content::{content, digest, is_same},
+    content::{content, digest, is_same, names},
     replay::{corpus, replay},
 };

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn cables_wi_fi_and_telephones_may_lead_to_a_server() {
+    fn cables_wi_fi_and_telephones_that_are_not_metered_may_lead_to_a_server() {
         assert_eq!(names(false, &[], &[]), ["eth0", "wlan0", "wwan0"]);
         assert_eq!(names(false, &[], &["wwan0"]), ["eth0", "wlan0"]);
         assert_eq!(names(true, &[], &[]), ["lo"]);
@@ -258,6 +258,7 @@ mod tests {
     #[test]
     fn an_interface_that_is_named_is_taken_whatever_it_is() {
         assert_eq!(names(false, &["wg0", "eth0"], &[]), ["eth0", "wg0"]);
+        assert_eq!(names(false, &["wwan1"], &[]), ["wwan1"], "it is metered");
         let only = ["eth7".to_owned()];
         let wanted = Wanted {
             only: &only,
@@ -266,12 +267,6 @@ mod tests {
         let (names, left_out) = choose(&machine(), false, &wanted, &[]);
         assert!(names.is_empty());
         assert!(left_out.contains(&("eth7".to_owned(), "no such interface".to_owned())));
-    }
-
-    #[test]
-    fn a_metered_interface_is_used_only_if_it_is_named() {
-        assert!(!names(false, &[], &[]).contains(&"wwan1".to_owned()));
-        assert_eq!(names(false, &["wwan1"], &[]), ["wwan1"]);
     }
 
     #[tokio::test]

@@ -227,24 +227,4 @@ mod tests {
         assert_eq!(group_of("a/b", "", ""), Group::Key);
         assert_eq!(group_of("a/", "", "/"), Group::Prefix("a/"));
     }
-
-    #[test]
-    fn the_directory_of_a_list_is_that_of_its_prefix() {
-        let place = |prefix: &str, after: &str| {
-            Place::of(&Wanted {
-                prefix: prefix.into(),
-                delimiter: String::new(),
-                after: after.into(),
-            })
-        };
-        let some = place("a/b/c", "a/b/cd").unwrap();
-        assert_eq!(
-            (some.path(), some.leaf.as_str(), some.after.as_str()),
-            (Some("a/b"), "c", "cd")
-        );
-        assert_eq!(place("a/b/c", "a").unwrap().after, "");
-        assert_eq!(place("a/b/c", "b"), None);
-        assert_eq!(place("/a", "").unwrap().path(), None);
-        assert_eq!(place("a", "").unwrap().path(), Some(""));
-    }
 }

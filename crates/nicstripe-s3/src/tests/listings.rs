@@ -177,16 +177,12 @@ async fn a_list_tells_tags_sizes_and_what_is_missing() {
         .xml("ListBucketResult");
     let one = page.all("Contents").next().unwrap();
     assert_eq!(one.get("Key"), Some("a%26"));
-    assert_eq!(
-        (one.get("ETag"), one.get("Size")),
-        (Some(etag.as_str()), Some("3"))
-    );
+    assert_eq!(one.get("ETag"), Some(etag.as_str()));
+    assert_eq!(one.get("Size"), Some("3"));
     assert_eq!(page.get("KeyCount"), Some("1"));
     let none = rig.get("/b?max-keys=0").await.xml("ListBucketResult");
-    assert_eq!(
-        (none.get("IsTruncated"), items(&none).len()),
-        (Some("false"), 0)
-    );
+    assert_eq!(none.get("IsTruncated"), Some("false"));
+    assert_eq!(items(&none).len(), 0);
     assert_eq!(rig.get("/b?max-keys=x").await.code(), "InvalidArgument");
     assert_eq!(
         rig.get("/b?list-type=2&continuation-token=_").await.code(),

@@ -38,6 +38,14 @@ pub(crate) struct Reply {
     pub(crate) trickles: bool,
 }
 
+impl Reply {
+    /// Replaces this part of the headers.
+    pub(crate) fn with(mut self, part: &str, by: &str) -> Self {
+        self.head = self.head.replace(part, by);
+        self
+    }
+}
+
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     served: Arc<Served>,

@@ -5,7 +5,7 @@ use std::fs;
 use nicstripe_web::{Algorithm, FetchOptions, Proof, WebError};
 
 use crate::{
-    Place, TAG, data, fetch_to, options,
+    Place, TAG, data, fetch_to, fetch_with, options,
     server::{Server, honest, part, status, whole},
     that,
 };
@@ -33,12 +33,10 @@ async fn a_file_comes_from_all_its_urls_although_their_versions_differ() {
     .await;
     let mut options = options();
     options.mirrors = vec![two.url("/elsewhere").parse().unwrap()];
-    let error = fetch_to(&one.url("/file"), &place.file(), options.clone()).await;
+    let error = fetch_with(&one, &place, options.clone()).await;
     assert!(matches!(error, Err(WebError::NoDigest)), "{error:?}");
     options.expected = Some(format!("sha256:{}", sha256(&data)).parse().unwrap());
-    let fetched = fetch_to(&one.url("/file"), &place.file(), options)
-        .await
-        .unwrap();
+    let fetched = fetch_with(&one, &place, options).await.unwrap();
     assert!(fs::read(place.file()).unwrap() == **data);
     assert_eq!(fetched.proof, Proof::Expected(Algorithm::Sha256));
     assert!(fetched.liars.is_empty());
@@ -58,9 +56,7 @@ async fn a_url_that_lies_is_named_and_the_file_is_right() {
     .await;
     let honest_one = that(&data, |_, _| None).await;
     let options = with_mirrors(&[&honest_one], &data);
-    let fetched = fetch_to(&liar.url("/file"), &place.file(), options)
-        .await
-        .unwrap();
+    let fetched = fetch_with(&liar, &place, options).await.unwrap();
     assert!(fs::read(place.file()).unwrap() == **data);
     assert_eq!(fetched.liars, [liar.url("/file")]);
     assert_eq!(place.names(), ["file"]);
@@ -72,9 +68,7 @@ async fn if_every_url_lies_nothing_is_kept() {
     let one = that(&data, |_, _| None).await;
     let two = that(&data, |_, _| None).await;
     let options = with_mirrors(&[&two], b"other bytes");
-    let error = fetch_to(&one.url("/file"), &place.file(), options)
-        .await
-        .unwrap_err();
+    let error = fetch_with(&one, &place, options).await.unwrap_err();
     assert!(matches!(error, WebError::Digest { .. }), "{error:?}");
     assert_eq!(place.names(), [""; 0]);
 }
@@ -89,9 +83,7 @@ async fn a_url_with_another_size_or_without_an_answer_is_left_out() {
     .await;
     let gone = that(&data, |_, _| Some(status("404 Not Found", ""))).await;
     let options = with_mirrors(&[&other, &gone], &data);
-    fetch_to(&one.url("/file"), &place.file(), options)
-        .await
-        .unwrap();
+    fetch_with(&one, &place, options).await.unwrap();
     assert!(fs::read(place.file()).unwrap() == **data);
     assert!(other.sent() < 2, "{}", other.sent());
 }
@@ -111,9 +103,7 @@ async fn a_file_of_checksums_proves_the_file() {
     let server = with_sums(&data, right).await;
     let mut options = options();
     options.sums = Some(server.url("/SHA256SUMS").parse().unwrap());
-    let fetched = fetch_to(&server.url("/file"), &place.file(), options.clone())
-        .await
-        .unwrap();
+    let fetched = fetch_with(&server, &place, options.clone()).await.unwrap();
     assert_eq!(
         fetched.proof.to_string(),
         "verified by sha256 of SHA256SUMS"
@@ -122,20 +112,18 @@ async fn a_file_of_checksums_proves_the_file() {
     fs::remove_file(place.file()).unwrap();
     let wrong = with_sums(&data, format!("{}  file\n", "11".repeat(32))).await;
     options.sums = Some(wrong.url("/SHA256SUMS").parse().unwrap());
-    let error = fetch_to(&wrong.url("/file"), &place.file(), options.clone()).await;
+    let error = fetch_with(&wrong, &place, options.clone()).await;
     assert!(matches!(error, Err(WebError::Digest { .. })), "{error:?}");
     let none = with_sums(&data, "nothing\n".to_owned()).await;
     options.sums = Some(none.url("/SHA256SUMS").parse().unwrap());
-    let error = fetch_to(&none.url("/file"), &place.file(), options.clone()).await;
+    let error = fetch_with(&none, &place, options.clone()).await;
     assert!(matches!(error, Err(WebError::NoSum { .. })), "{error:?}");
     let gone = that(&data, |request, _| {
         (request.path != "/file").then(|| status("404 Not Found", ""))
     })
     .await;
     options.sums = Some(gone.url("/SHA256SUMS").parse().unwrap());
-    let error = fetch_to(&gone.url("/file"), &place.file(), options)
-        .await
-        .unwrap_err();
+    let error = fetch_with(&gone, &place, options).await.unwrap_err();
     assert!(error.is_missing(), "{error:?}");
     assert_eq!(place.names(), [""; 0]);
 }
@@ -158,7 +146,7 @@ async fn a_digest_that_the_server_promises_for_the_whole_is_compared() {
             Some(reply)
         })
         .await;
-        let fetched = fetch_to(&server.url("/file"), &place.file(), options()).await;
+        let fetched = fetch_with(&server, &place, options()).await;
         match is_right {
             true => assert_eq!(fetched.unwrap().proof.to_string(), said),
             false => assert!(

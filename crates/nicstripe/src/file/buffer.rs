@@ -115,14 +115,8 @@ mod tests {
     fn buffers_are_aligned_and_used_again() {
         let pool = BufferPool::default();
         let mut buffer = pool.take();
-        assert!(
-            buffer
-                .bytes_mut(1)
-                .as_ptr()
-                .cast::<u8>()
-                .align_offset(ALIGNMENT)
-                == 0
-        );
+        let start = buffer.bytes_mut(1).as_ptr().cast::<u8>();
+        assert_eq!(start.align_offset(ALIGNMENT), 0);
         assert_eq!(pool.bytes_in_use(), MEMORY as u64);
         drop(buffer);
         assert_eq!((pool.bytes_in_use(), pool.0.lock().idle.len()), (0, 1));

@@ -211,28 +211,21 @@ mod tests {
     }
 
     #[test]
-    fn on_a_slow_link_everything_that_shrinks_is_compressed() {
-        let mut policy = Policy::new(2);
-        // 0.6 ms split over two threads, against 1.05 ms at 1 Gbit/s for half a chunk.
-        assert_eq!(
-            tried(&mut policy, Some(BitRate::from_gbit(1)), 2.0, micros(600)),
-            320
-        );
-    }
-
-    #[test]
-    fn on_a_fast_link_compressing_stops_although_it_shrinks() {
-        let mut policy = Policy::new(2);
-        // 0.3 ms against 0.1 ms at 10 Gbit/s.
-        let tried = tried(&mut policy, Some(BitRate::from_gbit(10)), 2.0, micros(600));
-        assert!((10..=12).contains(&tried), "{tried}");
-    }
-
-    #[test]
-    fn what_does_not_shrink_is_tried_once_in_a_while() {
-        let mut policy = Policy::new(2);
-        let tried = tried(&mut policy, Some(BitRate::from_mbit(100)), 1.0, micros(100));
-        assert!((10..=12).contains(&tried), "{tried}");
+    fn chunks_are_compressed_while_that_is_faster_and_else_tried_once_in_a_while() {
+        let (mbit, gbit) = (BitRate::from_mbit(100), BitRate::from_gbit);
+        for (rate, ratio, took, expected) in [
+            // 0.6 ms split over two threads, against 1.05 ms at 1 Gbit/s for half a chunk.
+            (Some(gbit(1)), 2.0, 600, 320..=320),
+            // 0.3 ms against 0.1 ms at 10 Gbit/s.
+            (Some(gbit(10)), 2.0, 600, 10..=12),
+            // It does not shrink.
+            (Some(mbit), 1.0, 100, 10..=12),
+            // While no rate is known, only samples are taken.
+            (None, 4.0, 100, 10..=10),
+        ] {
+            let tried = tried(&mut Policy::new(2), rate, ratio, micros(took));
+            assert!(expected.contains(&tried), "{rate:?} {ratio}: {tried}");
+        }
     }
 
     #[test]
@@ -240,12 +233,6 @@ mod tests {
         let mut policy = Policy::new(2);
         tried(&mut policy, Some(BitRate::from_mbit(100)), 1.0, micros(100));
         assert!(tried(&mut policy, Some(BitRate::from_mbit(100)), 4.0, micros(100)) > 280);
-    }
-
-    #[test]
-    fn while_no_rate_is_known_only_samples_are_taken() {
-        let mut policy = Policy::new(2);
-        assert_eq!(tried(&mut policy, None, 4.0, micros(100)), 10);
     }
 
     #[test]
@@ -260,35 +247,17 @@ mod tests {
         let mut random = vec![0; CHUNK as usize];
         blake3::Hasher::new().finalize_xof().fill(&mut random);
         let packer = Packer::new(true);
-        let packed = packer
-            .pack(&text, &buffers, Some(BitRate::from_mbit(10)), false)
-            .unwrap();
+        let slow = Some(BitRate::from_mbit(10));
+        let packed = packer.pack(&text, &buffers, slow, false).unwrap();
         assert!(packed.bytes().len() < 1000);
-        assert_eq!(
-            unpack(packed.bytes(), CHUNK as u32, buffers.take())
-                .unwrap()
-                .bytes(),
-            text
-        );
-        assert!(
-            packer
-                .pack(&random, &buffers, Some(BitRate::from_mbit(10)), false)
-                .is_none()
-        );
-        assert!(
-            Packer::new(false)
-                .pack(&text, &buffers, Some(BitRate::from_mbit(10)), false)
-                .is_none()
-        );
-        assert!(
-            Packer::new(false)
-                .pack(&text, &buffers, None, true)
-                .is_some()
-        );
-        assert!(
-            packer.pack(&[1], &buffers, None, true).is_none(),
-            "one byte does not become shorter"
-        );
+        let unpacked = unpack(packed.bytes(), CHUNK as u32, buffers.take());
+        assert_eq!(unpacked.unwrap().bytes(), text);
+        assert!(packer.pack(&random, &buffers, slow, false).is_none());
+        let other = Packer::new(false);
+        assert!(other.pack(&text, &buffers, slow, false).is_none());
+        assert!(other.pack(&text, &buffers, None, true).is_some());
+        // One byte does not become shorter.
+        assert!(packer.pack(&[1], &buffers, None, true).is_none());
     }
 
     #[test]
@@ -296,10 +265,8 @@ mod tests {
         let buffers = BufferPool::default();
         let zeros = zstd::bulk::compress(&vec![0; 1 << 20], 1).unwrap();
         for raw_len in [0, 1, CHUNK as u32, 1 << 20] {
-            assert!(
-                unpack(&zeros, raw_len, buffers.take()).is_none(),
-                "{raw_len}"
-            );
+            let unpacked = unpack(&zeros, raw_len, buffers.take());
+            assert!(unpacked.is_none(), "{raw_len}");
         }
         let small = zstd::bulk::compress(&[0; 100], 1).unwrap();
         assert!(unpack(&small, 100, buffers.take()).is_some());
@@ -313,10 +280,8 @@ mod tests {
             (b"", 1),
             (b"junk", 9),
         ] {
-            assert!(
-                unpack(frame, raw_len, buffers.take()).is_none(),
-                "{raw_len}"
-            );
+            let unpacked = unpack(frame, raw_len, buffers.take());
+            assert!(unpacked.is_none(), "{raw_len}");
         }
         for index in 0..small.len() {
             let mut garbled = small.clone();

@@ -161,6 +161,10 @@ mod tests {
         file
     }
 
+    fn extent(offset: u64, len: u64) -> Extent {
+        Extent { offset, len }
+    }
+
     fn holes(file: &File) -> Vec<(u64, u64)> {
         let stat = rustix::fs::fstat(file).unwrap();
         find_holes(file, &stat)
@@ -190,29 +194,13 @@ mod tests {
         let file = sparse(1 << 20, &[(0, 1 << 20)]);
         file.write_all_at(&[0; 9000], 4000).unwrap();
         file.write_all_at(&vec![0; 200_000], 300_000).unwrap();
-        punch_zeros(
-            &file,
-            Extent {
-                offset: 0,
-                len: 5000,
-            },
-            1 << 20,
-        )
-        .unwrap();
-        punch_zeros(
-            &file,
-            Extent {
-                offset: 300_000,
-                len: 200_000,
-            },
-            1 << 20,
-        )
-        .unwrap();
+        for extent in [extent(0, 5000), extent(300_000, 200_000)] {
+            punch_zeros(&file, extent, 1 << 20).unwrap();
+        }
         let found = holes(&file);
-        assert!(
-            found.len() == 1 && found[0].0 >= 300_000 && found[0].0 + found[0].1 <= 500_000,
-            "{found:?}"
-        );
+        assert!(found.len() == 1, "{found:?}");
+        assert!(found[0].0 >= 300_000, "{found:?}");
+        assert!(found[0].0 + found[0].1 <= 500_000, "{found:?}");
         let mut bytes = vec![0; 1 << 20];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes[..4000].iter().all(|byte| *byte == 7));
@@ -221,14 +209,7 @@ mod tests {
     #[test]
     fn what_is_made_zeros_reads_as_zeros() {
         let file = sparse(1 << 20, &[(0, 1 << 20)]);
-        make_zeros(
-            &file,
-            Extent {
-                offset: 5,
-                len: 500_000,
-            },
-        )
-        .unwrap();
+        make_zeros(&file, extent(5, 500_000)).unwrap();
         let mut bytes = vec![1; 1 << 20];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(is_zeros(&bytes[5..500_005]) && bytes[..5] == [7; 5] && bytes[500_005] == 7);
@@ -237,7 +218,7 @@ mod tests {
     #[test]
     fn whole_blocks_end_with_the_file() {
         let blocks = |offset, len| {
-            whole_blocks(Extent { offset, len }, 10_000).map(|extent| (extent.offset, extent.len))
+            whole_blocks(extent(offset, len), 10_000).map(|extent| (extent.offset, extent.len))
         };
         assert_eq!(blocks(0, 4096), Some((0, 4096)));
         assert_eq!(blocks(1, 8191), Some((4096, 4096)));

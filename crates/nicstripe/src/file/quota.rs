@@ -193,6 +193,7 @@ mod tests {
 
     const A: Owner = [1; 32];
     const B: Owner = [2; 32];
+    const SOON: Duration = Duration::from_millis(50);
 
     fn all(descriptors: &Quota) -> Vec<Lease> {
         std::iter::from_fn(|| descriptors.try_lease(1)).collect()
@@ -216,10 +217,8 @@ mod tests {
             all(&a),
             [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)],
         );
-        assert_eq!(
-            (of_a.len(), descriptors.leases.lock().shares.free()),
-            (4, 2)
-        );
+        assert_eq!(of_a.len(), 4);
+        assert_eq!(descriptors.leases.lock().shares.free(), 2);
         let another = |of: &Quota| {
             let of = of.clone();
             tokio::spawn(async move { of.lease(1).await })
@@ -233,11 +232,7 @@ mod tests {
         }
         of_a.truncate(3);
         let for_b = for_b.await.unwrap().expect("B has less");
-        assert!(
-            timeout(Duration::from_millis(50), &mut for_a)
-                .await
-                .is_err()
-        );
+        assert!(timeout(SOON, &mut for_a).await.is_err());
         drop((of_b, for_b));
         assert!(for_a.await.unwrap().is_some());
         // A cancelled request takes nothing.
@@ -269,18 +264,10 @@ mod tests {
             let memory = memory.of(A);
             async move { memory.lease_between(4, 32).await }
         });
-        assert!(
-            timeout(Duration::from_millis(50), &mut waiting)
-                .await
-                .is_err(),
-            "its share is used up"
-        );
+        // Its share is used up.
+        assert!(timeout(SOON, &mut waiting).await.is_err());
         drop((of_b, held));
-        assert_eq!(
-            waiting.await.unwrap().unwrap().count,
-            4,
-            "as soon as there is enough"
-        );
+        assert_eq!(waiting.await.unwrap().unwrap().count, 4);
         assert_eq!(memory.leases.lock().shares.free(), 256);
     }
 }

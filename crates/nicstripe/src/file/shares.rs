@@ -180,10 +180,8 @@ mod tests {
         ] {
             let counts = settle(64, 32, order);
             let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-            assert!(
-                most < &(2 * (least + 1)) && counts.iter().sum::<usize>() == 64,
-                "{counts:?}"
-            );
+            assert!(most < &(2 * (least + 1)), "{counts:?}");
+            assert!(counts.iter().sum::<usize>() == 64, "{counts:?}");
         }
         let each_in_turn: [&[u8]; 10] =
             [&[1], &[2], &[3], &[4], &[5], &[6], &[7], &[8], &[9], &[10]];

@@ -356,10 +356,8 @@ mod tests {
         let Err(Error::Link { why, .. }) = named(&["eth2=enp1"], None) else {
             panic!("eth2 is not in a subnet with enp1")
         };
-        assert!(
-            why.contains("eth2 (10.0.2.1/24)") && why.contains("enp2 (10.0.2.2/24)"),
-            "{why}"
-        );
+        assert!(why.contains("eth2 (10.0.2.1/24)"), "{why}");
+        assert!(why.contains("enp2 (10.0.2.2/24)"), "{why}");
     }
 
     #[test]
@@ -382,9 +380,8 @@ mod tests {
             .map(|host| InterfaceAddress::new([10, 0, 0, host].into(), 24))
             .collect();
         let shown = described(&vec![many; 100], &["eth1".to_owned()]);
-        assert_eq!(
-            (shown.len(), shown[0].addresses.len(), shown[0].candidate),
-            (MOST_INTERFACES, MOST_ADDRESSES, false)
-        );
+        assert_eq!(shown.len(), MOST_INTERFACES);
+        assert_eq!(shown[0].addresses.len(), MOST_ADDRESSES);
+        assert!(!shown[0].candidate);
     }
 }

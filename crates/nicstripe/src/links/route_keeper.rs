@@ -567,45 +567,27 @@ mod tests {
     #[test]
     fn where_the_kernel_goes_by_itself_its_filter_is_not_asked_for() {
         let facts = RouteFacts::read("127.0.0.1".parse().unwrap(), 1);
-        assert_eq!(
-            facts,
-            RouteFacts {
-                reverse_path_strict: None,
-                interface: 1,
-                kernel_takes: Some(1)
-            }
-        );
+        assert_eq!((facts.reverse_path_strict, facts.interface), (None, 1));
+        assert_eq!(facts.kernel_takes, Some(1));
         assert!(!needs_route(&facts));
     }
 
     #[tokio::test]
-    async fn never_is_never() {
+    async fn never_is_never_and_an_address_that_needs_no_route_starts_no_helper() {
         let state = tempfile::tempdir().unwrap();
-        let keeper = RouteKeeper::start(RoutePolicy::Never, state.path());
-        keeper
-            .hold("10.0.0.2".parse().unwrap(), 1, None)
-            .await
-            .unwrap();
-        keeper.interface_up(1).await.unwrap();
-        keeper
-            .release("10.0.0.2".parse().unwrap(), 1)
-            .await
-            .unwrap();
-        assert_eq!(keeper.count(), 0);
-        assert!(keeper.shared.lock().helper.is_none());
-    }
-
-    #[tokio::test]
-    async fn an_address_that_needs_no_route_starts_no_helper() {
-        let state = tempfile::tempdir().unwrap();
-        let keeper = RouteKeeper::start(RoutePolicy::Auto, state.path());
-        for address in ["127.0.0.1", "fe80::1", "fd00::1"] {
-            keeper
-                .hold(address.parse().unwrap(), 1, None)
-                .await
-                .unwrap();
+        for (policy, addresses) in [
+            (RoutePolicy::Never, &["10.0.0.2"][..]),
+            (RoutePolicy::Auto, &["127.0.0.1", "fe80::1", "fd00::1"]),
+        ] {
+            let keeper = RouteKeeper::start(policy, state.path());
+            for address in addresses.iter().map(|address| address.parse().unwrap()) {
+                keeper.hold(address, 1, None).await.unwrap();
+                keeper.interface_up(1).await.unwrap();
+                assert!(keeper.count() == 0 && keeper.shared.lock().helper.is_none());
+                keeper.release(address, 1).await.unwrap();
+            }
+            assert!(keeper.count() == 0 && keeper.shared.lock().helper.is_none());
         }
-        assert!(keeper.count() == 0 && keeper.shared.lock().helper.is_none());
     }
 
     #[tokio::test]

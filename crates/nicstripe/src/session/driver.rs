@@ -634,6 +634,8 @@ impl Drop for Ending {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
     use crate::session::jobs::Fault;
 
@@ -652,21 +654,21 @@ mod tests {
         })
     }
 
+    /// Waits for the end of a session, for at most `millis`. Returns true if it came.
+    async fn ends(ended: &CancellationToken, millis: u64) -> bool {
+        let wait = Duration::from_millis(millis);
+        timeout(wait, ended.cancelled()).await.is_ok()
+    }
+
     #[tokio::test]
     async fn a_session_gives_way_unless_it_is_about_to_get_a_connection() {
         let handle = started();
         let arriving = handle.await_connection();
         assert!(!handle.is_idle() && handle.command(Command::EndIfIdle).await);
-        assert!(
-            timeout(Duration::from_millis(100), handle.ended.cancelled())
-                .await
-                .is_err()
-        );
+        assert!(!ends(&handle.ended, 100).await);
         drop(arriving);
         assert!(handle.is_idle() && handle.command(Command::EndIfIdle).await);
-        timeout(Duration::from_secs(5), handle.ended.cancelled())
-            .await
-            .unwrap();
+        assert!(ends(&handle.ended, 5000).await);
     }
 
     #[tokio::test]
@@ -674,15 +676,9 @@ mod tests {
         let handle = started();
         let (ended, copy) = (handle.ended.clone(), handle.clone());
         drop(handle);
-        assert!(
-            timeout(Duration::from_millis(300), ended.cancelled())
-                .await
-                .is_err()
-        );
+        assert!(!ends(&ended, 300).await);
         drop(copy);
-        timeout(Duration::from_secs(5), ended.cancelled())
-            .await
-            .unwrap();
+        assert!(ends(&ended, 5000).await);
     }
 
     #[tokio::test]
@@ -690,15 +686,10 @@ mod tests {
         let (faulty, other) = (started(), started());
         let fault = Command::Inspect(Box::new(|_| panic!("a fault, for a test")));
         assert!(faulty.command(fault).await);
-        timeout(Duration::from_secs(5), faulty.ended.cancelled())
-            .await
-            .unwrap();
-        assert!(
-            !faulty.command(Command::EndIfIdle).await && other.command(Command::EndIfIdle).await
-        );
-        timeout(Duration::from_secs(5), other.ended.cancelled())
-            .await
-            .unwrap();
+        assert!(ends(&faulty.ended, 5000).await);
+        assert!(!faulty.command(Command::EndIfIdle).await);
+        assert!(other.command(Command::EndIfIdle).await);
+        assert!(ends(&other.ended, 5000).await);
     }
 
     #[tokio::test]
@@ -709,9 +700,7 @@ mod tests {
             let _fault = fault;
             panic!("a fault, for a test");
         });
-        timeout(Duration::from_secs(5), handle.ended.cancelled())
-            .await
-            .unwrap();
+        assert!(ends(&handle.ended, 5000).await);
         assert!(worker.join().is_err());
     }
 
@@ -723,9 +712,7 @@ mod tests {
             let _fault = fault;
             panic!("a fault, for a test");
         });
-        timeout(Duration::from_secs(5), handle.ended.cancelled())
-            .await
-            .unwrap();
+        assert!(ends(&handle.ended, 5000).await);
         assert!(task.await.is_err());
     }
 }

@@ -339,6 +339,15 @@ mod tests {
     use super::*;
     use crate::file::{Sidecar, TargetRequest};
 
+    /// Starts jobs of a session that this receiver stands for.
+    fn started(packs: bool) -> (Jobs, SessionHandle, mpsc::Receiver<Input>) {
+        let (inputs, session) = mpsc::channel(1);
+        let handle = SessionHandle::new(inputs, SessionSignals::default());
+        let pool = IoPool::start().unwrap();
+        let jobs = Jobs::new(pool, BufferPool::default(), packs, &handle);
+        (jobs, handle, session)
+    }
+
     #[tokio::test]
     async fn a_session_that_has_ended_commits_no_further() {
         let dir = tempfile::tempdir().unwrap();
@@ -363,10 +372,7 @@ mod tests {
             sidecar: Sidecar::None,
         };
         let (target, _) = file::Target::open(request).unwrap();
-        let (inputs, mut session) = mpsc::channel(1);
-        let pool = IoPool::start().unwrap();
-        let handle = SessionHandle::new(inputs, SessionSignals::default());
-        let jobs = Jobs::new(pool, BufferPool::default(), true, &handle);
+        let (jobs, handle, mut session) = started(true);
         handle.stop();
         let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::default());
         jobs.commit(TransferId(1), Digest([0; 32]), target);
@@ -389,10 +395,7 @@ mod tests {
                 ..file::ReadOptions::default()
             };
             let file = Arc::new(file::Source::open(&path, options).unwrap());
-            let (inputs, mut session) = mpsc::channel(1);
-            let handle = SessionHandle::new(inputs, SessionSignals::default());
-            let pool = IoPool::start().unwrap();
-            let jobs = Jobs::new(pool, BufferPool::default(), packs, &handle);
+            let (jobs, _handle, mut session) = started(packs);
             let (chunk, rate) = ((TransferId(1), ChunkId(0)), BitRate::from_mbit(10));
             jobs.read(PathId(0), chunk, file, Some(rate));
             let input = timeout(Duration::from_secs(20), session.recv()).await;

@@ -144,10 +144,8 @@ mod tests {
             sessions[..9].iter().map(|session| session.has).sum::<u64>(),
             sessions[9].has,
         );
-        assert!(
-            (60..=90).contains(&of_one) && (75..=95).contains(&of_two),
-            "{of_one} and {of_two}"
-        );
+        assert!((60..=90).contains(&of_one), "{of_one} and {of_two}");
+        assert!((75..=95).contains(&of_two), "{of_one} and {of_two}");
     }
 
     #[test]

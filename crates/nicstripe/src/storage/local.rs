@@ -212,6 +212,7 @@ mod tests {
     use std::fs;
 
     use nicstripe_proto::{ChunkId, hash_tree::chunk_value};
+    use nicstripe_testkit::names;
 
     use super::*;
 
@@ -244,12 +245,6 @@ mod tests {
         let found = fs::metadata(&path).unwrap();
         assert_eq!(found.permissions().mode() & 0o7777, 0o640);
         assert_eq!(found.modified().unwrap(), SystemTime::UNIX_EPOCH);
-    }
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap();
-        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string();
-        entries.map(|entry| name(entry).unwrap()).collect()
     }
 
     #[test]

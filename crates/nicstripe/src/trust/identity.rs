@@ -251,10 +251,9 @@ mod tests {
         for mode in [0o640, 0o604, 0o660] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let error = Identity::load_or_create(&path).unwrap_err().to_string();
+            let said = "others could read or change it: expected 0600 (chmod 600)";
             assert!(
-                error.ends_with(&format!(
-                    "mode {mode:04o}, others could read or change it: expected 0600 (chmod 600)"
-                )),
+                error.ends_with(&format!("mode {mode:04o}, {said}")),
                 "{error}"
             );
         }
@@ -271,12 +270,8 @@ mod tests {
         for text in ["", "hello", &good[..80], &other] {
             fs::write(&path, text).unwrap();
             let error = Identity::load_or_create(&path).unwrap_err().to_string();
-            assert!(
-                error.ends_with(
-                    "is not an identity: expected an Ed25519 private key, PKCS#8 in PEM"
-                ),
-                "{error}"
-            );
+            let said = "is not an identity: expected an Ed25519 private key, PKCS#8 in PEM";
+            assert!(error.ends_with(said), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         fs::write(&path, vec![b'x'; MAX_FILE + 1]).unwrap();

@@ -593,10 +593,8 @@ mod tests {
             r#"dial="unix:/run/a b",dial=unix:/run/c,listen="unix:/d,e",listen=127.0.0.1:80"#;
         assert_eq!(options(files).to_string(), files);
         assert_eq!(options(r#"rate="2G""#).rate, Some(BitRate::from_gbit(2)));
-        assert!(
-            !PeerOptions::unrestricted().special_modes
-                && options("special-modes,append-only").special_modes
-        );
+        assert!(!PeerOptions::unrestricted().special_modes);
+        assert!(options("special-modes,append-only").special_modes);
         assert_eq!(
             options("special-modes,append-only").to_string(),
             "append-only,special-modes"

@@ -243,11 +243,10 @@ async fn streams_that_break_the_rules_or_have_no_end_are_an_error() {
     let unended: &[&str] = &["Abandoned", "Ended"];
     let bursting: &[&str] = &["File", "Protocol", "Abandoned", "Ended"];
     let (as_file, as_batches) = (OfferKind::File, OfferKind::Batches);
-    let early = [Batch(STATUS, &[0, 0]), Wait];
     let again = [Complete(STATUS, 0), Batch(STATUS, &[0, 0])];
     let no_errors = [Complete(OUTPUT, 0), Fail(ERRORS), Wait];
     let no_status = [Complete(OUTPUT, 0), Fail(STATUS), Wait];
-    let rows: [Row; 18] = [
+    let rows: [Row; 16] = [
         ("endless bytes", begun(&[Flood(STATUS, 1)]), &["File"]),
         (
             "endless chunks",
@@ -256,12 +255,6 @@ async fn streams_that_break_the_rules_or_have_no_end_are_an_error() {
         ),
         ("no credit", begun(&[Burst(STATUS, 1)]), bursting),
         ("no room", begun(&[Burst(OUTPUT, 1 << 18)]), BREACH),
-        ("a status before its offer", early.to_vec(), BREACH),
-        (
-            "an end before its offer",
-            vec![Complete(STATUS, 0), Wait],
-            BREACH,
-        ),
         ("a batch after the end", sent(&again), BREACH),
         ("an end too late", sent(&[Complete(STATUS, 5)]), unended),
         (

@@ -96,12 +96,8 @@ async fn a_session_gives_way_to_a_key_that_has_none() {
         ends.spawn(async move { drop(peer.end().await) });
     }
     within(ends.join_next()).await.unwrap().unwrap();
-    assert!(
-        tokio::time::timeout(Duration::from_millis(200), ends.join_next())
-            .await
-            .is_err(),
-        "more than one was evicted"
-    );
+    let another = tokio::time::timeout(Duration::from_millis(200), ends.join_next()).await;
+    assert!(another.is_err(), "more than one was evicted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,10 +112,8 @@ async fn one_peer_does_not_take_all_sessions_and_learns_how_many_it_may_have() {
         panic!("it is not rejected")
     };
     let refusal: Refusal = minicbor::decode(&body).unwrap();
-    assert_eq!(
-        (refusal.code, refusal.most),
-        (RefusalCode::TooManySessions, Some(2))
-    );
+    assert_eq!(refusal.code, RefusalCode::TooManySessions);
+    assert_eq!(refusal.most, Some(2));
     let _own = stage.session(&stage.client).await;
     let _second = stage.session(&stage.client).await;
 }

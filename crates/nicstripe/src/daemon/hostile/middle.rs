@@ -135,11 +135,8 @@ async fn a_connection_that_was_recorded_is_worth_nothing() {
         let mut said = Vec::new();
         let _ = within(replay.read_to_end(&mut said)).await;
         // ServerHello, key, signature and perhaps an alert: nothing of a session.
-        assert!(
-            said.len() < 3000,
-            "{} bytes in answer to {part}",
-            said.len()
-        );
+        let len = said.len();
+        assert!(len < 3000, "{len} bytes in answer to {part}");
     }
     stage.serves_nothing().await;
     stage.still_serves("file").await;

@@ -27,6 +27,7 @@ use std::{
 };
 
 use nicstripe_proto::{Digest, Name};
+use nicstripe_testkit::{content, names};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -211,24 +212,8 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns the first `len` bytes of one pseudorandom sequence.
-fn content(len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    bytes
-}
-
 fn digest(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 /// Limits what never ends. On a busy machine, the flood of one-byte batches alone takes 12 s and more.

@@ -5,7 +5,7 @@
 use nicstripe_proto::{
     FailCode, Message, Offer, TransferId,
     journal::Timestamp,
-    message::{Answer, AnswerKind, Ask, ObjectEntry, ObjectKind, ObjectStat, OfferKind},
+    message::{Answer, AnswerKind, Ask, ObjectKind, ObjectStat, OfferKind},
 };
 use tokio::io::AsyncReadExt;
 
@@ -31,17 +31,6 @@ fn object(size: u64) -> ObjectStat {
         etag: None,
         digest: None,
         has_attributes: false,
-    }
-}
-
-fn entries(names: &[&str], more: bool) -> AnswerKind {
-    let entry = |name: &&str| ObjectEntry {
-        name: name.as_bytes().to_vec(),
-        stat: object(1),
-    };
-    AnswerKind::Entries {
-        entries: names.iter().map(entry).collect(),
-        more,
     }
 }
 
@@ -75,24 +64,6 @@ async fn lied_to(
         }
     };
     against(plain_welcome(), lie, calls).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_are_none_are_errors_and_lists_without_end_are_seen() {
-    let list = async |client: Client| client.list(None).await.map(drop);
-    let remove = async |client: Client| client.remove(&name("a")).await;
-    // Repeats the same page without end.
-    let endless = entries(&["a", "b"], true);
-    for error in [
-        lied_to(entries(&["b", "a"], false), offer(1), list).await,
-        lied_to(entries(&["a/b"], false), offer(1), list).await,
-        lied_to(endless, offer(1), list).await,
-        lied_to(stat(1), offer(1), remove).await,
-    ] {
-        let is_told = error.fail_code() == Some(FailCode::Protocol)
-            || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
-        assert!(is_told, "{}", crate::text::chain(&error));
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -161,10 +161,8 @@ async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
         panic!("facts of a small machine fit into one part");
     };
     let told = Facts::from_json(&part).unwrap();
-    assert!(
-        told.version.is_some() && told.host.cores.is_some(),
-        "{told:?}"
-    );
+    assert!(told.version.is_some(), "{told:?}");
+    assert!(told.host.cores.is_some(), "{told:?}");
     let guarded = Guarded::new("no-facts").await;
     let mut client = guarded.session().await;
     assert_eq!(

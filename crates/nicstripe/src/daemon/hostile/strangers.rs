@@ -8,16 +8,8 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{
-    Stage,
-    peer::{Peer, tcp},
-    within,
-};
-use crate::{
-    daemon::Limits,
-    trust::{Identity, random::random_bytes},
-    wire::{stream::StreamEnd, tls::TlsError},
-};
+use super::{Stage, peer::tcp, within};
+use crate::daemon::Limits;
 
 /// Reads until the connection ends or is reset. Returns the bytes received.
 async fn all_that_is_said(tcp: &mut TcpStream) -> Vec<u8> {
@@ -61,26 +53,19 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
         if matches!(waited, Ok(Ok(0) | Err(_))) || slow.write_all(&[1]).await.is_err() {
             break;
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "it is not rejected"
-        );
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(20), "it is not rejected");
     }
-    assert!(
-        begun.elapsed() >= Duration::from_millis(500) && said.is_empty(),
-        "{:?}, {said:?}",
-        begun.elapsed()
-    );
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_millis(500), "{waited:?}");
+    assert!(said.is_empty(), "{said:?}");
 
     // A trusted key does not extend the time.
     let mut silent = stage.connect(&stage.client).await;
     let begun = Instant::now();
     assert!(silent.next().await.is_err());
-    assert!(
-        begun.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        begun.elapsed()
-    );
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,38 +90,15 @@ async fn garbage_is_met_with_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
-    let stage = Stage::new().await;
-    for attempt in 0..200 {
-        let stranger = Identity::generate().unwrap();
-        let from = [127, 0, 2, 1 + attempt % 8];
-        let connected = Peer::connect(from, stage.address(), &stranger).await;
-        let greeted = connected.unwrap().greet(SessionId([7; 16]), true).await;
-        let refused = greeted.map(drop).unwrap_err();
-        assert!(
-            matches!(refused, StreamEnd::Tls(TlsError::KeyRefused(_))),
-            "{refused:?}"
-        );
-    }
-    stage.still_serves("file").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_joined_by_its_own_key_alone_and_never_by_a_guess() {
+async fn a_session_is_joined_by_its_own_key_alone() {
     let stage = Stage::new().await;
     let session = SessionId([42; 16]);
     let mut owner = stage.connect(&stage.client).await;
     assert_eq!(owner.refused(session, true).await, None);
-    let guesses = (0..200).map(|_| (SessionId(random_bytes()), false));
-    for (guess, new) in [(session, false), (session, true)]
-        .into_iter()
-        .chain(guesses)
-    {
+    for new in [false, true] {
         let mut other = stage.connect(&stage.other).await;
-        assert_eq!(
-            other.refused(guess, new).await,
-            Some(RefusalCode::UnknownSession)
-        );
+        let refused = other.refused(session, new).await;
+        assert_eq!(refused, Some(RefusalCode::UnknownSession));
     }
     let mut again = stage.connect(&stage.client).await;
     assert_eq!(again.refused(session, false).await, None);

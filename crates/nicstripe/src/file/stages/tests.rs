@@ -1,6 +1,7 @@
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use nicstripe_proto::BitRate;
+use nicstripe_testkit::names;
 
 use super::*;
 
@@ -25,15 +26,6 @@ fn copy(dir: &Path) -> TargetRequest {
         sidecar: Sidecar::None,
         ..request
     }
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 /// Returns two temporary directories, one in memory (`/dev/shm`) and one in the system's default
@@ -125,13 +117,8 @@ fn a_daemon_reads_and_writes_what_it_is_asked_for() {
     let done = |name, read| serve(&root, [7; 32], &order(name, read), &runs());
     for name in [None, Some("new"), Some("dir"), Some("dir/source")] {
         let done = done(name, false).unwrap();
-        assert!(
-            done.number == 5
-                && done.bytes == 2 * MIB
-                && done.micros > 0
-                && done.file_system.is_some(),
-            "{done:?}"
-        );
+        assert_eq!((done.number, done.bytes), (5, 2 * MIB));
+        assert!(done.micros > 0 && done.file_system.is_some(), "{done:?}");
     }
     assert_eq!(done(Some("dir/source"), true).unwrap().bytes, MIB);
     for (name, read) in [
@@ -142,10 +129,8 @@ fn a_daemon_reads_and_writes_what_it_is_asked_for() {
     ] {
         done(name, read).unwrap_err();
     }
-    assert_eq!(
-        (names(folder.path()), names(&folder.path().join("dir"))),
-        (vec!["dir".to_owned()], vec!["source".to_owned()])
-    );
+    assert_eq!(names(folder.path()), ["dir"]);
+    assert_eq!(names(&folder.path().join("dir")), ["source"]);
 }
 
 #[test]

@@ -351,33 +351,13 @@ mod tests {
         let bytes: Vec<u8> = (0..100_000_u32).map(|byte| byte as u8).collect();
         old.write_all_at(&bytes, 0).unwrap();
         new.set_len(100_000).unwrap();
-        assert!(share(
-            &old,
-            &new,
-            Extent {
-                offset: 4096,
-                len: 65_536
-            }
-        ));
+        let share = |offset, len| share(&old, &new, Extent { offset, len });
+        assert!(share(4096, 65_536));
         let mut found = vec![0; 100_000];
         new.read_exact_at(&mut found, 0).unwrap();
         assert!(found[4096..4096 + 65_536] == bytes[4096..4096 + 65_536]);
-        assert!(
-            found[..4096]
-                .iter()
-                .chain(&found[4096 + 65_536..])
-                .all(|byte| *byte == 0)
-        );
-        assert!(
-            !share(
-                &old,
-                &new,
-                Extent {
-                    offset: 98_304,
-                    len: 4096
-                }
-            ),
-            "the old file ends before"
-        );
+        let mut others = found[..4096].iter().chain(&found[4096 + 65_536..]);
+        assert!(others.all(|byte| *byte == 0));
+        assert!(!share(98_304, 4096), "the old file ends before");
     }
 }

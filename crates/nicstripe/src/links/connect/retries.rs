@@ -165,37 +165,19 @@ mod tests {
         };
         let started_at = retries.started_at;
         assert_eq!(retries.longest_pause(&refused, started_at), None);
-        assert_eq!(
-            retries.longest_pause(&full(), started_at + Duration::from_secs(59)),
-            Some(MOST_FULL_PAUSE)
-        );
-        assert_eq!(
-            retries.longest_pause(&full(), started_at + Duration::from_secs(60)),
-            None
-        );
-        // The 10 s count from the first cut attempt and restart after an answer.
-        let started_at = started_at + Duration::from_secs(20);
-        assert_eq!(
-            retries.longest_pause(&cut(), started_at),
-            Some(MOST_CUT_PAUSE)
-        );
-        assert_eq!(
-            retries.longest_pause(&cut(), started_at + Duration::from_secs(9)),
-            Some(MOST_CUT_PAUSE)
-        );
-        assert!(
-            retries
-                .longest_pause(&full(), started_at + Duration::from_secs(9))
-                .is_some()
-        );
-        assert_eq!(
-            retries.longest_pause(&cut(), started_at + Duration::from_secs(12)),
-            Some(MOST_CUT_PAUSE)
-        );
-        assert_eq!(
-            retries.longest_pause(&cut(), started_at + Duration::from_secs(22)),
-            None
-        );
+        for (error, seconds, expected) in [
+            (full(), 59, Some(MOST_FULL_PAUSE)),
+            (full(), 60, None),
+            // The 10 s count from the first cut attempt and restart after an answer.
+            (cut(), 20, Some(MOST_CUT_PAUSE)),
+            (cut(), 29, Some(MOST_CUT_PAUSE)),
+            (full(), 29, Some(MOST_FULL_PAUSE)),
+            (cut(), 32, Some(MOST_CUT_PAUSE)),
+            (cut(), 42, None),
+        ] {
+            let pause = retries.longest_pause(&error, started_at + Duration::from_secs(seconds));
+            assert_eq!(pause, expected, "{error} after {seconds} s");
+        }
     }
 
     #[test]

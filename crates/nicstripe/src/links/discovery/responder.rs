@@ -293,15 +293,9 @@ mod tests {
             answer.key,
             *answerer.config.identity.public_key().as_bytes()
         );
-        assert_eq!(
-            (
-                answer.port,
-                answer.index,
-                &answer.interface[..],
-                &answer.host[..]
-            ),
-            (7747, 3, &b"eth1"[..], &b"nas"[..])
-        );
+        assert_eq!((answer.port, answer.index), (7747, 3));
+        assert_eq!(answer.interface, b"eth1");
+        assert_eq!(answer.host, b"nas");
         assert_eq!(answer.address, cable().address);
     }
 

@@ -666,14 +666,9 @@ mod tests {
                 peer.host_hint, "n\\u{1b}s",
                 "an unverified name reaches no terminal unescaped"
             );
-            assert_eq!(
-                (
-                    peer.interface.as_str(),
-                    peer.peer_interface.as_str(),
-                    peer.peer_index
-                ),
-                ("eth5", "eth1", 3)
-            );
+            assert_eq!(peer.interface.as_str(), "eth5");
+            assert_eq!(peer.peer_interface.as_str(), "eth1");
+            assert_eq!(peer.peer_index, 3);
             assert_eq!(peer.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
         }
     }

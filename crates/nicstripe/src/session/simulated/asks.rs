@@ -52,10 +52,8 @@ async fn assert_answered(asked: Vec<Asked>, within: std::time::Duration, what: &
             Ok(AnswerKind::Stat { stat, .. }) => assert!(exists && stat.size == SIZE, "{what}"),
             Err(Unanswered { error, .. }) => {
                 let code = error.fail_code();
-                assert!(
-                    !exists && code == Some(FailCode::NotFound),
-                    "{what}: {error}"
-                );
+                assert!(!exists, "{what}: {error}");
+                assert!(code == Some(FailCode::NotFound), "{what}: {error}");
             }
             Ok(other) => panic!("{what}: {other:?}"),
         }

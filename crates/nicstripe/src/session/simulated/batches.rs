@@ -11,7 +11,7 @@ use nicstripe_proto::{
     message::{AnswerKind, AskKind, Expected, GetTree, Message, PutTree, WalkRules},
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
 };
-use nicstripe_sim::{End, LinkConfig, Rng};
+use nicstripe_sim::{LinkConfig, Rng};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::sleep,
@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     frames::{each_frame, message_in},
-    lab::{Direction, Lab, in_virtual_time, link, ms, secs, us},
+    lab::{Direction, Lab, in_virtual_time, link, ms, us},
     random::{LIMIT, add_faults, pick, random_links, seeds},
 };
 use crate::{
@@ -419,27 +419,6 @@ fn batches_of_any_length_arrive_in_order() {
                 ..Batches::random(count, count)
             };
             batches.copy_over(direction, &[100, 10]);
-        }
-    }
-}
-
-#[test]
-fn batches_arrive_in_order_although_links_are_cut_and_silent() {
-    for direction in Direction::BOTH {
-        for end in End::BOTH {
-            in_virtual_time(async move {
-                let batches = Batches {
-                    window: 20,
-                    pause: ms(4),
-                    ..Batches::random(8, 900)
-                };
-                let mut lab = batches.lab(7, vec![link(10), link(100)]).await;
-                lab.at(ms(200), |links| links.cut(1));
-                lab.at(ms(700), |links| links.heal(1));
-                lab.at(ms(1200), move |links| links.silence(0, end));
-                lab.at(secs(5), |links| links.heal_silently(0));
-                batches.copy(&mut lab, direction).await;
-            });
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::{
     files,
     frames::{chunk_in, each_frame, message_in},
-    lab::{Direction, Lab, Links, both_ways, in_virtual_time, mib, ms, secs},
+    lab::{Direction, Lab, Links, both_ways, ideal, in_virtual_time, mib, ms, secs},
 };
 use crate::report::error::Error;
 
@@ -204,11 +204,6 @@ fn a_damaged_chunk_is_counted_and_sent_again() {
             });
         }
     }
-}
-
-/// Returns the duration of a copy of `size` bytes at `mbit` Mbit/s.
-fn ideal(mbit: u64, size: u64) -> Duration {
-    Duration::from_secs_f64(size as f64 * 8.0 / (mbit as f64 * 1e6))
 }
 
 /// Returns how often an end has closed the path over each of two links because of damaged data.

@@ -173,6 +173,11 @@ fn a_wait_without_any_link_is_told_after_two_seconds_and_each_minute() {
     });
 }
 
+fn have_ended(lab: &Lab) -> [bool; 2] {
+    let sessions = lab.sessions.each_ref();
+    sessions.map(|session| session.ended.is_cancelled())
+}
+
 #[test]
 fn a_session_without_links_is_abandoned_when_its_patience_ends() {
     in_virtual_time(async {
@@ -184,17 +189,9 @@ fn a_session_without_links_is_abandoned_when_its_patience_ends() {
         lab.at(secs(1), |links| links.cut(0));
         let copy = lab.copy(Direction::Put, SIZE).await;
         sleep(ms(30_900) - lab.now()).await;
-        assert!(
-            lab.sessions
-                .iter()
-                .all(|session| !session.ended.is_cancelled())
-        );
+        assert_eq!(have_ended(&lab), [false; 2]);
         sleep(ms(1_300)).await;
-        assert!(
-            lab.sessions
-                .iter()
-                .all(|session| session.ended.is_cancelled())
-        );
+        assert_eq!(have_ended(&lab), [true; 2]);
         let ended = copy.end(ms(1)).await;
         assert!(matches!(ended, Err(Error::Abandoned { .. })), "{ended:?}");
     });
@@ -210,11 +207,7 @@ fn a_session_that_never_had_a_link_is_abandoned() {
         let lab = Lab::with(1, &[100], config, None).await;
         lab.links.cut(0);
         sleep(secs(32)).await;
-        assert!(
-            lab.sessions
-                .iter()
-                .all(|session| session.ended.is_cancelled())
-        );
+        assert_eq!(have_ended(&lab), [true; 2]);
     });
 }
 
@@ -227,11 +220,8 @@ fn a_disk_that_stalls_kills_no_path_and_memory_stays_bounded() {
         let disk = disk.clone();
         let (took, tally) = copy(&mut lab, direction).await;
         assert_eq!(tally.failovers, 0);
-        assert!(
-            disk.most_waiting() <= 2 * CREDIT + 2,
-            "{}",
-            disk.most_waiting()
-        );
+        let most = disk.most_waiting();
+        assert!(most <= 2 * CREDIT + 2, "{most}");
         assert!(took <= ms(1400) + secs(31), "{took:?}");
     });
 }
@@ -247,11 +237,8 @@ fn links_that_flap_while_the_disk_stalls_do_not_fill_the_memory() {
             lab.at(secs(second) + ms(500), |links| links.heal(0));
         }
         copy(&mut lab, Direction::Put).await;
-        assert!(
-            disk.most_waiting() <= 2 * CREDIT + 2,
-            "{}",
-            disk.most_waiting()
-        );
+        let most = disk.most_waiting();
+        assert!(most <= 2 * CREDIT + 2, "{most}");
     });
 }
 

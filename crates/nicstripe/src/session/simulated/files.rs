@@ -101,30 +101,21 @@ fn a_file_that_differs_everywhere_is_sent_at_the_speed_of_the_links() {
 }
 
 #[test]
-fn only_data_is_sent_and_the_holes_arrive() {
-    both_ways(async move |direction| {
-        let mut lab = Lab::new(3, &[100, 10]).await;
-        let holes = [(0, 17), (20, 1), (30, 50)];
-        let stats = copy(&mut lab, direction, (80, &holes), (0, 1)).await;
-        let data = (80 - 68) * CHUNK;
-        assert_eq!(
-            (stats.delivered_bytes, stats.unsent_bytes),
-            (data, 68 * CHUNK)
-        );
-    });
-}
-
-#[test]
-fn a_file_that_is_one_hole_is_not_sent_at_all() {
-    for chunks in [1, 2, 300] {
-        in_virtual_time(async move {
-            let mut lab = Lab::new(3, &[100]).await;
-            let stats = copy(&mut lab, Direction::Put, (chunks, &[(0, chunks)]), (0, 1)).await;
-            assert_eq!(
-                (stats.delivered_bytes, stats.unsent_bytes),
-                (0, chunks * CHUNK)
-            );
-        });
+fn only_data_is_sent_and_the_holes_arrive_also_those_of_a_whole_file() {
+    for direction in Direction::BOTH {
+        for (chunks, holes, data) in [
+            (80, &[(0, 17), (20, 1), (30, 50)][..], 12),
+            (1, &[(0, 1)], 0),
+            (2, &[(0, 2)], 0),
+            (300, &[(0, 300)], 0),
+        ] {
+            in_virtual_time(async move {
+                let mut lab = Lab::new(3, &[100, 10]).await;
+                let stats = copy(&mut lab, direction, (chunks, holes), (0, 1)).await;
+                let sent = (stats.delivered_bytes, stats.unsent_bytes);
+                assert_eq!(sent, (data * CHUNK, (chunks - data) * CHUNK));
+            });
+        }
     }
 }
 

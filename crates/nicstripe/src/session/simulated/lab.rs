@@ -561,6 +561,11 @@ pub(super) fn link(mbit: u64) -> LinkConfig {
     LinkConfig::new(mbit * 1_000_000, Duration::from_micros(100)).handshake_round_trips(1)
 }
 
+/// Returns the duration of a copy of `size` bytes at `mbit` Mbit/s.
+pub(super) fn ideal(mbit: u64, size: u64) -> Duration {
+    Duration::from_secs_f64(size as f64 * 8.0 / (mbit as f64 * 1e6))
+}
+
 /// Maximum number of bytes that the network delivers in one piece.
 const SEGMENT: usize = 16 << 10;
 

@@ -6,7 +6,7 @@ use nicstripe_proto::{BitRate, ChunkSize, SessionConfig};
 use nicstripe_sim::LinkConfig;
 use nicstripe_testkit::trial::amount;
 
-use super::lab::{Direction, Lab, both_ways, in_virtual_time, mib, ms, secs, us};
+use super::lab::{Direction, Lab, in_virtual_time, mib, ms, secs, us};
 
 /// Returns the ideal duration of a copy at a total rate of `mbit` Mbit/s.
 fn ideal(size: u64, mbit: f64) -> Duration {
@@ -101,22 +101,20 @@ fn a_slow_link_that_connects_first_costs_a_small_file_little() {
 }
 
 #[test]
-fn a_limit_on_the_session_is_kept_and_used() {
-    both_ways(async move |direction| {
-        let config = SessionConfig {
-            rate_limit: Some(BitRate::from_mbit(50)),
-            ..SessionConfig::default()
-        };
-        let lab = Lab::with(1, &[100, 100], config, None).await;
-        assert_takes(lab, direction, mib(32), 50.0, 1.01).await;
-    });
-}
-
-#[test]
-fn a_limit_on_one_path_leaves_the_others_alone() {
-    in_virtual_time(async {
-        let cap = Some(BitRate::from_mbit(10));
-        let lab = Lab::with(1, &[100, 100], SessionConfig::default(), cap).await;
-        assert_takes(lab, Direction::Put, mib(32), 110.0, 1.01).await;
-    });
+fn a_limit_on_the_session_is_kept_and_used_and_one_on_a_path_leaves_the_others_alone() {
+    let (of_session, of_path) = (BitRate::from_mbit(50), BitRate::from_mbit(10));
+    for (direction, rate_limit, cap, mbit) in [
+        (Direction::Put, Some(of_session), None, 50.0),
+        (Direction::Get, Some(of_session), None, 50.0),
+        (Direction::Put, None, Some(of_path), 110.0),
+    ] {
+        in_virtual_time(async move {
+            let config = SessionConfig {
+                rate_limit,
+                ..SessionConfig::default()
+            };
+            let lab = Lab::with(1, &[100, 100], config, cap).await;
+            assert_takes(lab, direction, mib(32), mbit, 1.01).await;
+        });
+    }
 }

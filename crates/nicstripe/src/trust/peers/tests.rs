@@ -10,6 +10,10 @@ fn line(seed: u8, comment: &str) -> PublicLine {
     PublicLine::new(PublicKey::from_bytes([seed; 32]).unwrap(), comment)
 }
 
+fn set(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = private_folder();
     let path = folder.path().join("peers");
@@ -21,17 +25,11 @@ fn parse(text: &str) -> Result<Peers, PeersError> {
 }
 
 #[test]
-fn a_missing_file_trusts_nobody() {
-    let (_folder, path) = folder();
-    assert_eq!(Peers::load(&path).unwrap().iter().count(), 0);
-}
-
-#[test]
 fn comments_blank_lines_and_untouched_lines_survive_an_edit() {
     let (_folder, path) = folder();
     let first = format!("# ours\n\n  read-only   {}   nas\n#end\n", line(1, ""));
     fs::write(&path, &first).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    set(&path, 0o644);
     assert_eq!(
         Peers::edit(&path, |peers| peers.add(&line(2, "me@box"), None)).unwrap(),
         Added::New
@@ -70,7 +68,7 @@ fn edits_at_the_same_time_are_all_kept() {
 }
 
 #[test]
-fn a_failed_edit_changes_nothing() {
+fn a_failed_edit_changes_nothing_and_a_missing_file_trusts_nobody() {
     let (_folder, path) = folder();
     let failed = Peers::edit(&path, |peers| {
         peers.add(&line(1, ""), None)?;
@@ -81,6 +79,7 @@ fn a_failed_edit_changes_nothing() {
         "no peer \"nobody\": expected a name, key or fingerprint from the peers file"
     );
     assert!(!path.exists());
+    assert_eq!(Peers::load(&path).unwrap().iter().count(), 0);
 }
 
 #[test]
@@ -214,11 +213,8 @@ fn one_bad_line_spoils_the_file_and_is_named() {
     let good = line(1, "nas").to_string();
     let error = |text: &str| parse(text).unwrap_err().to_string();
     let unknown = error(&format!("# x\n{good}\nreadonly {}\n", line(2, "")));
-    assert!(
-        unknown
-            .starts_with("\"/etc/peers\", line 3: unknown option \"readonly\": expected root=DIR"),
-        "{unknown}"
-    );
+    let said = "\"/etc/peers\", line 3: unknown option \"readonly\": expected root=DIR";
+    assert!(unknown.starts_with(said), "{unknown}");
     let twice = error(&format!("{good}\nread-only {good}\n"));
     assert_eq!(
         twice,
@@ -246,16 +242,11 @@ fn one_bad_line_spoils_the_file_and_is_named() {
 #[test]
 fn a_file_that_others_can_change_is_refused() {
     let (_folder, path) = folder();
-    let set =
-        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fs::write(&path, "").unwrap();
     set(&path, 0o666);
     let error = Peers::load(&path).unwrap_err().to_string();
-    assert!(
-        error
-            .ends_with("has mode 0666, others could change it: expected at most 0644 (chmod go-w)"),
-        "{error}"
-    );
+    let said = "has mode 0666, others could change it: expected at most 0644 (chmod go-w)";
+    assert!(error.ends_with(said), "{error}");
     set(&path, 0o644);
     assert!(Peers::load(&path).is_ok());
 }
@@ -263,8 +254,6 @@ fn a_file_that_others_can_change_is_refused() {
 #[test]
 fn a_file_that_others_can_replace_is_refused() {
     let (_folder, path) = folder();
-    let set =
-        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fs::write(&path, "").unwrap();
     set(&path, 0o644);
     let elsewhere = private_folder();
@@ -276,8 +265,6 @@ fn a_file_that_others_can_replace_is_refused() {
         assert!(error.ends_with("has mode 0777, others could replace files in it: expected at most 0755 (chmod go-w)"), "{error}");
     }
     set(path.parent().unwrap(), 0o1777);
-    assert!(
-        Peers::load(&path).is_ok() && Peers::load(&linked).is_ok(),
-        "as in /tmp"
-    );
+    assert!(Peers::load(&path).is_ok(), "as in /tmp");
+    assert!(Peers::load(&linked).is_ok(), "as in /tmp");
 }

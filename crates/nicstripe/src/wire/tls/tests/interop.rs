@@ -123,13 +123,8 @@ fn rustls_understands_our_close_and_we_its() {
         mixed.ours.close(&mut mixed.to_theirs).unwrap();
         let mut bytes = mixed.to_theirs.pending();
         mixed.theirs.read_tls(&mut bytes).unwrap();
-        assert!(
-            mixed
-                .theirs
-                .process_new_packets()
-                .unwrap()
-                .peer_has_closed()
-        );
+        let state = mixed.theirs.process_new_packets().unwrap();
+        assert!(state.peer_has_closed());
         mixed.theirs.send_close_notify();
         let mut bytes = Vec::new();
         mixed.theirs.write_tls(&mut bytes).unwrap();

@@ -82,18 +82,21 @@ impl Pair {
 
     /// Replaces the bytes in flight to the server, and lets the server read them.
     fn server_reads_instead(&mut self, bytes: &[u8]) -> Result<Vec<u8>, TlsError> {
-        self.to_server.clear();
-        self.to_server.spare(bytes.len()).copy_from_slice(bytes);
-        self.to_server.commit(bytes.len());
+        self.to_server = filled(bytes);
         self.server_reads()
     }
 
     fn client_reads_instead(&mut self, bytes: &[u8]) -> Result<Vec<u8>, TlsError> {
-        self.to_client.clear();
-        self.to_client.spare(bytes.len()).copy_from_slice(bytes);
-        self.to_client.commit(bytes.len());
+        self.to_client = filled(bytes);
         self.client_reads()
     }
+}
+
+fn filled(bytes: &[u8]) -> SendBuffer {
+    let mut buffer = SendBuffer::with_capacity(bytes.len());
+    buffer.spare(bytes.len()).copy_from_slice(bytes);
+    buffer.commit(bytes.len());
+    buffer
 }
 
 /// Passes all incoming bytes to `tls`, and returns the decrypted plaintext.
