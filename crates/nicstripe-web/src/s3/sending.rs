@@ -142,10 +142,10 @@ impl Going {
             let mut state = traffic.state.lock();
             let progress = state.progress(self.size(&state.file));
             let is_too_slow = state.is_too_slow(patience, 0, false);
-            let causes = state.causes();
+            let causes = is_too_slow.then(|| state.causes());
             drop(state);
             (traffic.tell)(Event::Progress(progress));
-            if is_too_slow {
+            if let Some(causes) = causes {
                 traffic.fail(WebError::TimedOut {
                     url: self.place.to_string(),
                     seconds: patience.as_secs(),
