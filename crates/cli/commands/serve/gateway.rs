@@ -1,4 +1,4 @@
-//! What the servers for other protocols are told: a folder at a daemon, and a pair of variables.
+//! Arguments of the servers for other protocols: a folder at a daemon, and a pair of variables.
 
 use std::{env, ffi::OsStr};
 
