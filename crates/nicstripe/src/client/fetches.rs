@@ -224,7 +224,6 @@ impl Feed for Client {
     }
 }
 
-/// Range of a file that is fetched.
 struct FetchedFile {
     /// `None` once it has ended.
     transfer: Option<Transfer>,

@@ -267,7 +267,6 @@ impl Client {
         self.inner.close().await;
     }
 
-    /// Returns the runtime on which the client was connected.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime.handle
     }

@@ -91,7 +91,6 @@ impl AsRef<[u8]> for ObjectChunk {
     }
 }
 
-/// Returns the range as it is requested.
 pub(super) fn get_range(name: &Name, range: Range<u64>) -> Result<GetRange, Error> {
     let len = range.end.checked_sub(range.start).ok_or_else(|| {
         let why = format!("requested range {range:?} ends before it begins");

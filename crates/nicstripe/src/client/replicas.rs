@@ -72,7 +72,6 @@ pub enum LeftReplica {
 /// Hears what happens.
 pub(crate) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Agreement of the replicas.
 struct Agreed {
     digest: Digest,
     stat: Stat,

@@ -3,8 +3,8 @@
 use std::{fmt, pin::Pin, sync::Arc};
 
 use nicstripe_proto::{
-    Name,
-    message::{EntryRef, Feature, GetRange, PutOptions},
+    Name, TransferId,
+    message::{EntryRef, Feature, Get, GetRange, PutOptions},
 };
 use tokio::sync::{Mutex, mpsc};
 
@@ -13,7 +13,7 @@ use crate::{
     file::options::CopyOptions,
     report::error::Error,
     session::kind::{
-        Download, Kind,
+        Kind,
         object::{self, Read},
         stream::StartedOnce,
         tree::StandaloneFiles,
@@ -132,14 +132,14 @@ impl<E: StartedOnce> Request for Once<E> {
 /// session continues after the chunks that the reader was given.
 #[derive(Debug)]
 pub(super) struct ObjectDownload {
-    download: Download,
+    download: Get,
     to: mpsc::Sender<Read>,
     /// Number of bytes that the reader was given. An attempt holds the lock until it gives no more.
     given: Arc<Mutex<u64>>,
 }
 
 impl ObjectDownload {
-    pub(super) fn new(download: Download, to: mpsc::Sender<Read>) -> Self {
+    pub(super) fn new(download: Get, to: mpsc::Sender<Read>) -> Self {
         Self {
             download,
             to,
@@ -184,10 +184,12 @@ pub(super) fn download_of(
     limit_bps: Option<u64>,
     options: CopyOptions,
     range: Option<GetRange>,
-) -> Download {
-    Download {
+) -> Get {
+    Get {
+        transfer: TransferId(0),
         name,
         limit_bps,
+        entry: None,
         compress: options.compresses(),
         allow_changing: options.allow_changing,
         range,

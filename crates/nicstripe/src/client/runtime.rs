@@ -13,7 +13,6 @@ pub(super) struct ClientRuntime {
 }
 
 impl ClientRuntime {
-    /// Returns the runtime of the caller.
     pub(super) fn current() -> Result<Self, Error> {
         Ok(Self {
             handle: Handle::try_current().map_err(|_| Error::NoRuntime)?,

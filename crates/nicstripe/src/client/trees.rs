@@ -10,8 +10,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name,
-    message::{EntryRef, Feature, MOST_SOURCES, TreeSource as RequestedSource},
+    Name, TransferId,
+    message::{EntryRef, Feature, GetTree, MOST_SOURCES, PutTree, TreeSource as RequestedSource},
     name::escaped,
 };
 
@@ -23,7 +23,7 @@ use crate::{
     file::{FileError, Root},
     report::error::Error,
     session::kind::{
-        self, Kind,
+        Kind,
         entry::{EntrySink, EntrySource},
         tree::{TreeSink, TreeSource as WalkedSource},
     },
@@ -142,10 +142,12 @@ impl Request for TreeUpload {
             reports_large: true,
             allowance: Sending::OWN,
         };
-        let upload = kind::tree::TreeUpload {
+        let upload = PutTree {
+            transfer: TransferId(0),
             target: self.name.clone(),
             as_name: self.options.as_name,
             rules: options.rules(),
+            heeds_memory: true,
         };
         let asked = Some((upload, attempt.standalone));
         let kind: Box<dyn Kind> = Box::new(WalkedSource::new(sender.into_run(()), asked));
@@ -237,7 +239,8 @@ impl TreeDownload {
             filters,
             allowance: Receiving::OWN,
         };
-        let download = kind::tree::TreeDownload {
+        let download = GetTree {
+            transfer: TransferId(0),
             sources,
             walk,
             rules: options.rules(),

@@ -121,7 +121,6 @@ pub(crate) trait LinkSteps: Send + Sync {
     }
 }
 
-/// Future of a step.
 pub(crate) type StepFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Future of one connection attempt of a path.
@@ -196,7 +195,6 @@ impl Driver {
         handle
     }
 
-    /// Creates a session, and the first handle to it.
     fn new(config: DriverConfig) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUTS);
         let signals = SessionSignals::default();
@@ -286,7 +284,6 @@ impl Driver {
         self.end().await;
     }
 
-    /// Lets the benchmark of the session act.
     fn act_on_bench(&mut self, now: Instant, act: impl FnOnce(&mut SessionBench, &mut Tap<'_>)) {
         let mut tap = Tap {
             session: &mut self.session,

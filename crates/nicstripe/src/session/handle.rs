@@ -55,7 +55,6 @@ impl SessionHandle {
 /// Signals between a session and its handles. They do not keep it from ending.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SessionSignals {
-    /// True if any path of the session is connected.
     is_connected: Arc<AtomicBool>,
     /// True if anything has arrived since [`forget_heard`](Self::forget_heard).
     is_heard: Arc<AtomicBool>,
@@ -77,7 +76,6 @@ impl SessionSignals {
         self.stopped.cancel();
     }
 
-    /// Returns true if any path of the session is connected.
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected.load(Ordering::Acquire)
     }

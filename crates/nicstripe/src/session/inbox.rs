@@ -184,7 +184,6 @@ pub(crate) enum Said {
     Consumed,
     /// Message of a tree's receiver to the sender at the peer.
     Message(TreeMessage),
-    /// Progress of the directory walk.
     Walked(WalkProgress),
     /// Result of a tree; the last message of its thread.
     Finished(Result<TreeReport, FileError>),
@@ -246,7 +245,6 @@ pub(crate) enum Step {
     Committed(Digest),
 }
 
-/// Input from a benchmark to its session.
 #[cfg(feature = "bench")]
 #[derive(Debug)]
 pub(crate) enum BenchInput {

@@ -57,7 +57,6 @@ impl Jobs {
         }
     }
 
-    /// Returns a handle to the session, for a job.
     pub(super) fn handle(&self) -> SessionHandle {
         SessionHandle::new(self.inputs(), self.signals.clone())
     }

@@ -17,7 +17,6 @@ use crate::{file::FileError, report::metrics::Meters};
 /// Future of an operation that the peer's quota or an earlier session may delay.
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, FileError>> + Send>>;
 
-/// Future of an answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = AnswerKind> + Send>>;
 
 /// Service for the peer of one session, within the peer's rights and quotas. The end of the session

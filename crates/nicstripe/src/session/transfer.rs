@@ -141,7 +141,6 @@ impl Running {
         Some(TargetLease::new(self.kind.target()?.clone(), &self.jobs))
     }
 
-    /// Returns true if this session receives the transfer as a stream.
     pub(super) fn is_received_stream(&self) -> bool {
         self.kind.direction() == TransferDirection::Receive && self.kind.target().is_none()
     }
@@ -241,7 +240,6 @@ fn reason(error: &Error) -> Reason {
     }
 }
 
-/// All running transfers of a session.
 #[derive(Debug, Default)]
 pub(super) struct Transfers(BTreeMap<TransferId, Running>);
 
@@ -288,7 +286,6 @@ impl Transfers {
         self.0.remove(&transfer)
     }
 
-    /// Returns the thread of a running tree.
     pub(super) fn tree(&self, transfer: TransferId) -> Option<&TreeThread> {
         self.get(transfer)?.kind.tree()
     }

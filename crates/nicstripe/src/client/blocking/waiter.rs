@@ -21,7 +21,6 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Starts a runtime.
     pub(crate) fn start() -> Result<Self, Error> {
         let runtime = nicstripe_link::check_threads(WORKERS + 1);
         let runtime = runtime.and_then(|()| {

@@ -59,7 +59,6 @@ pub(super) struct Draw {
     shared: Arc<Shared>,
 }
 
-/// How a copy ended.
 pub(super) struct Ended {
     /// Digest of what arrived; `None` if it was stopped before all arrived.
     pub(super) result: Result<Option<Digest>, Error>,

@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Frame, FrameError, Name, TransferId,
-    message::{AnswerKind, Ask, AskKind, PutOptions},
+    message::{AnswerKind, Ask, AskKind, Get, PutOptions},
     path::{Cause, Origin},
     tree::EntryId,
 };
@@ -24,7 +24,6 @@ use crate::{
         Outcome, Starter, Tally, Waiter,
         inbox::{IoResult, Said, Step, Unanswered},
         kind::{
-            Download,
             entry::EntrySource,
             file::{FileSource, LocalFile, LocalTarget},
             retransmit::Produced,
@@ -119,7 +118,9 @@ impl Applied {
     /// Starts to fetch a file. Returns the receiver of the result.
     fn get(&mut self) -> Ended {
         let (waiter, ended) = waiter();
-        let download = Download {
+        let download = Get {
+            transfer: T,
+            entry: None,
             name: Name::new(["file"]).unwrap(),
             limit_bps: None,
             compress: false,

@@ -2,24 +2,21 @@
 
 use std::{future::poll_fn, io, pin::Pin, task::Poll};
 
-use nicstripe_proto::{Offer, TransferId, frame::MAX_PAYLOAD, message::Exec};
+use nicstripe_proto::{Offer, frame::MAX_PAYLOAD, message::Exec};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
-    sync::{mpsc, oneshot},
+    sync::oneshot,
 };
 
 use super::{
     Kind, Scope, check_batches,
-    retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS},
-    stream::in_order,
+    retransmit::{ChunkSender, RETRANSMIT_CHUNKS},
+    stream::{Incoming, Outlet, StreamItem, in_order},
 };
 use crate::{
     file::{ChunkBuffer, FileError},
     report::{error::Error, metrics::TransferDirection},
-    session::{
-        inbox::{Input, IoResult, Said, Step},
-        jobs::Fault,
-    },
+    session::jobs::Fault,
 };
 
 /// Source of the bytes of a stream.
@@ -54,7 +51,6 @@ impl ByteSource {
         }
     }
 
-    /// Creates the source of the input of a command to request.
     pub(crate) fn input(reader: Reader, request: Exec) -> Self {
         Self {
             reader: Some(reader),
@@ -156,8 +152,7 @@ pub(crate) struct ByteSink {
     is_offered: bool,
     /// Client: receives once the daemon has offered the stream.
     offered: Option<oneshot::Sender<()>>,
-    /// The reorder buffer bounds the number of chunks in this channel. `None` is the end.
-    chunks: Option<mpsc::UnboundedSender<Option<ChunkBuffer>>>,
+    items: Outlet,
 }
 
 impl ByteSink {
@@ -168,7 +163,7 @@ impl ByteSink {
             name: "the command's input",
             is_offered: false,
             offered: None,
-            chunks: None,
+            items: Outlet::default(),
         }
     }
 
@@ -191,11 +186,8 @@ impl ByteSink {
         let Some(writer) = self.writer.take() else {
             return;
         };
-        let (to, chunks) = mpsc::unbounded_channel();
-        self.chunks = Some(to);
-        let (transfer, inputs, fault) = (at.transfer, at.jobs.inputs(), at.jobs.fault());
-        let name = self.name;
-        tokio::spawn(take_all(writer, name, chunks, transfer, inputs, fault));
+        let (incoming, fault) = (self.items.start(at), at.jobs.fault());
+        tokio::spawn(take_all(writer, self.name, incoming, fault));
         at.accept(in_order());
     }
 }
@@ -223,12 +215,12 @@ impl Kind for ByteSink {
     }
 
     fn take(&mut self, chunk: ChunkBuffer, _at: &mut Scope<'_>) -> Result<(), Error> {
-        self.send(Some(chunk));
+        self.items.send(StreamItem::Chunk(chunk));
         Ok(())
     }
 
     fn on_end(&mut self) -> Result<(), Error> {
-        self.send(None);
+        self.items.send(StreamItem::End);
         Ok(())
     }
 
@@ -237,53 +229,26 @@ impl Kind for ByteSink {
     }
 }
 
-impl ByteSink {
-    fn send(&self, item: Option<ChunkBuffer>) {
-        // A task that has ended has reported why.
-        if let Some(chunks) = &self.chunks {
-            let _ = chunks.send(item);
-        }
-    }
-}
-
 /// Writes the chunks of a stream until its end. Without one, the transfer has failed.
-async fn take_all(
-    mut writer: Writer,
-    name: &str,
-    mut chunks: mpsc::UnboundedReceiver<Option<ChunkBuffer>>,
-    transfer: TransferId,
-    inputs: mpsc::Sender<Input>,
-    _fault: Fault,
-) {
-    while let Some(chunk) = chunks.recv().await {
-        let written = match &chunk {
-            Some(chunk) => {
+async fn take_all(mut writer: Writer, name: &str, mut incoming: Incoming, _fault: Fault) {
+    while let Some(item) = incoming.items.recv().await {
+        let written = match &item {
+            StreamItem::Chunk(chunk) => {
                 async {
                     writer.write_all(chunk.bytes()).await?;
                     writer.flush().await
                 }
                 .await
             }
-            None => writer.shutdown().await,
+            StreamItem::End => writer.shutdown().await,
         };
-        let input = match (written, chunk) {
-            (Ok(()), Some(_)) => Input::Said {
-                transfer,
-                said: Said::Consumed,
-            },
-            (Ok(()), None) => Input::Io(IoResult::Step {
-                transfer,
-                step: Step::Drained,
-                result: Ok(()),
-            }),
-            (Err(cause), _) => {
-                let error = FileError::new("write", name, cause);
-                let said = Said::Produced(Produced::Failed(error));
-                let _ = inputs.send(Input::Said { transfer, said }).await;
-                return;
-            }
+        let has_failed = written.is_err();
+        let input = match (written, item) {
+            (Ok(()), StreamItem::Chunk(_)) => incoming.consumed(),
+            (Ok(()), StreamItem::End) => incoming.drained(Ok(())),
+            (Err(cause), _) => incoming.drained(Err(FileError::new("write", name, cause))),
         };
-        if inputs.send(input).await.is_err() {
+        if incoming.inputs.send(input).await.is_err() || has_failed {
             return;
         }
     }

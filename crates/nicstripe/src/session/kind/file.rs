@@ -4,10 +4,10 @@ use std::{fs, io, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
 use nicstripe_proto::{
     Acceptance, Offer,
-    message::{EntryRef, Put, PutOptions},
+    message::{EntryRef, Get, Put, PutOptions},
 };
 
-use super::{Download, Kind, Opened, Scope, Upload, check_batches};
+use super::{Kind, Opened, Scope, Upload, check_batches};
 use crate::{
     file::{self, FileError, Sidecar, TargetRequest, make_parents, open_parent},
     report::{error::Error, metrics::TransferDirection},
@@ -113,7 +113,7 @@ impl Kind for FileSink {
 /// Local file that a client fetches, opened once the daemon offers the data.
 #[derive(Debug)]
 pub(crate) struct LocalFile {
-    pub(crate) download: Download,
+    pub(crate) download: Get,
     pub(crate) target: LocalTarget,
 }
 
@@ -131,7 +131,7 @@ impl Kind for LocalFile {
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
-        self.download.request(at);
+        at.get(&self.download);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use std::{fmt, io, sync::Arc};
 use nicstripe_proto::{
     Acceptance, ChunkSize, Name, ObjectAttributes, Offer, Session, SourceIdentity, Subtree,
     TransferId,
-    message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
+    message::{EntryRef, Get, OfferKind, Put, PutOptions},
     tree::TreeMessage,
 };
 use tokio::sync::mpsc;
@@ -134,6 +134,15 @@ impl Scope<'_> {
         self.has_accepted = true;
     }
 
+    /// Requests a file of the peer. Its transfer gets the number of this one.
+    pub(super) fn get(&mut self, request: &Get) {
+        let transfer = self.transfer;
+        self.session.get(Get {
+            transfer,
+            ..request.clone()
+        });
+    }
+
     /// Offers batches of records to the peer, which has requested them.
     pub(super) fn offer_batches(&mut self) {
         let offer = stream_offer(self.transfer, OfferKind::Batches, 0);
@@ -187,30 +196,6 @@ impl Upload {
             entry: None,
             attributes: self.attributes.clone(),
         }
-    }
-}
-
-/// File of the peer, or range of it, that this machine requests.
-#[derive(Debug, Clone)]
-pub(crate) struct Download {
-    pub(crate) name: Name,
-    pub(crate) limit_bps: Option<u64>,
-    pub(crate) compress: bool,
-    pub(crate) allow_changing: bool,
-    pub(crate) range: Option<GetRange>,
-}
-
-impl Download {
-    fn request(&self, at: &mut Scope<'_>) {
-        at.session.get(Get {
-            transfer: at.transfer,
-            name: self.name.clone(),
-            limit_bps: self.limit_bps,
-            entry: None,
-            compress: self.compress,
-            allow_changing: self.allow_changing,
-            range: self.range,
-        });
     }
 }
 

@@ -1,10 +1,13 @@
 //! Objects that a program writes or reads in chunks over bounded channels.
 
-use nicstripe_proto::{SourceIdentity, message::ObjectStat};
+use nicstripe_proto::{
+    SourceIdentity,
+    message::{Get, ObjectStat},
+};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use super::{
-    Download, Upload,
+    Upload,
     retransmit::ChunkSender,
     stream::{Incoming, StreamItem, StreamSink, StreamSource},
 };
@@ -92,7 +95,7 @@ async fn send_all(mut chunks: ChunkSender, mut from: mpsc::Receiver<StreamItem>,
 pub(crate) fn sink(
     to: mpsc::Sender<Read>,
     given: OwnedMutexGuard<u64>,
-    download: Download,
+    download: Get,
 ) -> StreamSink {
     StreamSink::new(download, |opened, incoming| {
         tokio::spawn(async move {

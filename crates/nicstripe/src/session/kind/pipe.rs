@@ -6,10 +6,10 @@ use std::{
     thread,
 };
 
-use nicstripe_proto::ChunkSize;
+use nicstripe_proto::{ChunkSize, message::Get};
 
 use super::{
-    Download, Upload,
+    Upload,
     retransmit::ChunkSender,
     stream::{Incoming, StreamItem, StreamSink, StreamSource},
 };
@@ -30,7 +30,7 @@ pub(crate) fn source(reader: impl io::Read + Send + 'static, upload: Upload) -> 
 
 /// Returns the sink that passes the received bytes in order to a writer, such as standard output. A
 /// write error fails the transfer.
-pub(crate) fn sink(writer: impl io::Write + Send + 'static, download: Download) -> StreamSink {
+pub(crate) fn sink(writer: impl io::Write + Send + 'static, download: Get) -> StreamSink {
     StreamSink::new(download, |_, mut incoming| {
         let fault = Fault::of(&incoming.inputs);
         start_thread(move || {

@@ -3,12 +3,15 @@
 
 use std::{fmt, io, sync::Arc};
 
-use nicstripe_proto::{Acceptance, ChunkSize, Offer, TransferId, message::OfferKind};
+use nicstripe_proto::{
+    Acceptance, ChunkSize, Offer, TransferId,
+    message::{Get, OfferKind},
+};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::{
-    Download, Kind, Scope, Upload, check_batches, not_started,
+    Kind, Scope, Upload, check_batches, not_started,
     object::Begun,
     retransmit::{ChunkSender, RETRANSMIT_CHUNKS},
     stream_offer,
@@ -19,12 +22,10 @@ use crate::{
     session::inbox::{Input, IoResult, Said, Step},
 };
 
-/// Item of a stream.
 #[derive(Debug)]
 pub(crate) enum StreamItem {
     /// Chunk of the stream; only the last one may be shorter than the chunk size.
     Chunk(ChunkBuffer),
-    /// End of the data.
     End,
 }
 
@@ -106,32 +107,22 @@ impl Kind for StreamSource {
 
 /// Sink of a stream that the peer is asked to send.
 pub(crate) struct StreamSink {
-    download: Download,
+    download: Get,
     consume: Start<Consume>,
     opened: Begun,
-    /// Channel to the consumer; `None` before the start. The reorder buffer bounds the number of
-    /// chunks in it.
-    items: Option<mpsc::UnboundedSender<StreamItem>>,
+    items: Outlet,
 }
 
 impl StreamSink {
     pub(super) fn new(
-        download: Download,
+        download: Get,
         consume: impl FnOnce(Begun, Incoming) -> io::Result<()> + Send + 'static,
     ) -> Self {
         Self {
             download,
             consume: Arc::new(Mutex::new(Some(Box::new(consume)))),
             opened: Begun::default(),
-            items: None,
-        }
-    }
-
-    fn send(&self, item: StreamItem) {
-        // A consumer that has ended has reported why, or its reader is gone, which cancels the
-        // transfer.
-        if let Some(items) = &self.items {
-            let _ = items.send(item);
+            items: Outlet::default(),
         }
     }
 }
@@ -142,7 +133,7 @@ impl StartedOnce for StreamSink {
             download: self.download.clone(),
             consume: self.consume.clone(),
             opened: Begun::default(),
-            items: None,
+            items: Outlet::default(),
         }
     }
 
@@ -157,7 +148,7 @@ impl Kind for StreamSink {
     }
 
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
-        self.download.request(at);
+        at.get(&self.download);
         Ok(())
     }
 
@@ -169,14 +160,7 @@ impl Kind for StreamSink {
         };
         let consume = self.consume.lock().take();
         if let Some(consume) = consume {
-            let (items, received) = mpsc::unbounded_channel();
-            self.items = Some(items);
-            let incoming = Incoming {
-                transfer: at.transfer,
-                items: received,
-                inputs: at.jobs.inputs(),
-            };
-            consume(self.opened, incoming).map_err(not_started)?;
+            consume(self.opened, self.items.start(at)).map_err(not_started)?;
         }
         at.accept(in_order());
         Ok(())
@@ -187,12 +171,12 @@ impl Kind for StreamSink {
     }
 
     fn take(&mut self, chunk: ChunkBuffer, _at: &mut Scope<'_>) -> Result<(), Error> {
-        self.send(StreamItem::Chunk(chunk));
+        self.items.send(StreamItem::Chunk(chunk));
         Ok(())
     }
 
     fn on_end(&mut self) -> Result<(), Error> {
-        self.send(StreamItem::End);
+        self.items.send(StreamItem::End);
         Ok(())
     }
 }
@@ -210,6 +194,31 @@ impl fmt::Debug for StreamSink {
         f.debug_struct("StreamSink")
             .field("name", &self.download.name)
             .finish_non_exhaustive()
+    }
+}
+
+/// Channel to the consumer of a stream, once that is started. The reorder buffer bounds the number
+/// of chunks in it.
+#[derive(Default)]
+pub(super) struct Outlet(Option<mpsc::UnboundedSender<StreamItem>>);
+
+impl Outlet {
+    pub(super) fn start(&mut self, at: &Scope<'_>) -> Incoming {
+        let (to, items) = mpsc::unbounded_channel();
+        self.0 = Some(to);
+        Incoming {
+            transfer: at.transfer,
+            items,
+            inputs: at.jobs.inputs(),
+        }
+    }
+
+    pub(super) fn send(&self, item: StreamItem) {
+        // A consumer that has ended has reported why, or its reader is gone, which cancels the
+        // transfer.
+        if let Some(items) = &self.0 {
+            let _ = items.send(item);
+        }
     }
 }
 

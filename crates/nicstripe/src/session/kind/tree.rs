@@ -5,8 +5,8 @@ use std::sync::mpsc as threads;
 
 use nicstripe_proto::{
     Acceptance, Name, Offer, TransferId,
-    message::{GetTree, PutTree, TreeSource as RequestedSource, WalkRules},
-    tree::{EntryId, Reason, TreeMessage, TreeRules},
+    message::{GetTree, PutTree},
+    tree::{EntryId, Reason, TreeMessage},
 };
 use tokio::sync::mpsc;
 
@@ -31,30 +31,12 @@ use crate::{
 /// Channel on which a tree announces its standalone files: entry and size in bytes.
 pub(crate) type StandaloneFiles = mpsc::UnboundedSender<(EntryId, u64)>;
 
-/// Where and how the peer stores a tree that this end sends.
-#[derive(Debug)]
-pub(crate) struct TreeUpload {
-    pub(crate) target: Option<Name>,
-    /// True to store the only source under the name `target`.
-    pub(crate) as_name: bool,
-    pub(crate) rules: TreeRules,
-}
-
-/// Trees of the peer that this end requests.
-#[derive(Debug)]
-pub(crate) struct TreeDownload {
-    pub(crate) sources: Vec<RequestedSource>,
-    pub(crate) walk: WalkRules,
-    pub(crate) rules: TreeRules,
-    pub(crate) limit_bps: Option<u64>,
-}
-
 /// Source of a tree: files and directories that this machine sends.
 #[derive(Debug)]
 pub(crate) struct TreeSource {
     run: Option<SenderRun>,
     /// Where the peer is asked to store the tree; `None` in a daemon, whose peer has requested it.
-    upload: Option<TreeUpload>,
+    upload: Option<PutTree>,
     /// Channel for the standalone files to a client's owner.
     standalone: Option<StandaloneFiles>,
     thread: Option<TreeThread>,
@@ -63,7 +45,7 @@ pub(crate) struct TreeSource {
 
 impl TreeSource {
     /// Creates the source of a tree that the peer is asked to store, or has requested (`None`).
-    pub(crate) fn new(run: SenderRun, asked: Option<(TreeUpload, StandaloneFiles)>) -> Self {
+    pub(crate) fn new(run: SenderRun, asked: Option<(PutTree, StandaloneFiles)>) -> Self {
         let (upload, standalone) = asked.unzip();
         Self {
             // Only a client's owner requests the names of entries.
@@ -85,10 +67,7 @@ impl Kind for TreeSource {
         match self.upload.take() {
             Some(upload) => at.session.put_tree(PutTree {
                 transfer: at.transfer,
-                target: upload.target,
-                as_name: upload.as_name,
-                rules: upload.rules,
-                heeds_memory: true,
+                ..upload
             }),
             None => at.offer_batches(),
         }
@@ -137,14 +116,14 @@ impl Kind for TreeSource {
 pub(crate) struct TreeSink {
     run: Option<ReceiverRun>,
     /// Trees to request; `None` in a daemon, whose peer sends without a request.
-    download: Option<TreeDownload>,
+    download: Option<GetTree>,
     standalone: Option<StandaloneFiles>,
     thread: Option<TreeThread>,
 }
 
 impl TreeSink {
     /// Creates the sink of trees that the peer is asked to send, or sends without a request (`None`).
-    pub(crate) fn new(run: ReceiverRun, asked: Option<(TreeDownload, StandaloneFiles)>) -> Self {
+    pub(crate) fn new(run: ReceiverRun, asked: Option<(GetTree, StandaloneFiles)>) -> Self {
         let (download, standalone) = asked.unzip();
         Self {
             run: Some(run),
@@ -191,10 +170,7 @@ impl Kind for TreeSink {
         };
         at.session.get_tree(GetTree {
             transfer: at.transfer,
-            sources: download.sources,
-            walk: download.walk,
-            rules: download.rules,
-            limit_bps: download.limit_bps,
+            ..download
         });
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, ChunkSize, Name, PathId, Session, SessionConfig, TransferId,
-    message::PutOptions,
+    message::{Get, PutOptions},
     path::{Arrival, PathPlan},
 };
 use nicstripe_sim::{End, LinkConfig, LinkId};
@@ -27,7 +27,7 @@ use crate::{
         Audience, ChunkShares, Command, Driver, DriverConfig, Established, Input, Joining,
         LinkSteps, Outcome, Serve, SessionHandle, SharedProgress, Starter, Tally, Waiter,
         kind::{
-            Download, Kind, Upload,
+            Kind, Upload,
             file::{FileSource, LocalFile, LocalTarget, Stored},
         },
     },
@@ -420,7 +420,7 @@ impl Lab {
             options: self.options,
             peer_key: *KEYS[1].public_key().as_bytes(),
         };
-        let download = Download {
+        let download = Get {
             allow_changing: self.allow_changing,
             ..download()
         };
@@ -546,10 +546,12 @@ fn name() -> Name {
 }
 
 /// Returns what is requested of a lab's daemon.
-pub(super) fn download() -> Download {
-    Download {
+pub(super) fn download() -> Get {
+    Get {
+        transfer: TransferId(0),
         name: name(),
         limit_bps: None,
+        entry: None,
         compress: false,
         allow_changing: false,
         range: None,
