@@ -68,7 +68,6 @@ struct Load {
     in_flight: u64,
     /// Time of the last byte, or of the first request since the link was idle; `None` while idle.
     heard: Option<Instant>,
-    /// Requests under way.
     requests: usize,
     /// True after a failure: the next request is a small one.
     failed: bool,

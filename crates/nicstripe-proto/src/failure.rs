@@ -113,7 +113,6 @@ impl<C> Decode<'_, C> for FailCode {
     }
 }
 
-/// Truncates a text to at most `most` bytes.
 pub(crate) fn truncate(text: &mut String, most: usize) {
     if text.len() > most {
         let end = (0..=most)

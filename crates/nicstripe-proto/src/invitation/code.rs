@@ -151,7 +151,6 @@ fn position(list: &[&str; 256], word: &str) -> Option<u8> {
     u8::try_from(at).ok()
 }
 
-/// Returns the position of `text` in `list`.
 fn word(list: &[&'static str; 256], text: &str) -> Result<u8, CodeError> {
     position(list, text).ok_or_else(|| CodeError::Word {
         text: shown(text),

@@ -253,7 +253,6 @@ pub fn encode(message: &Message) -> Vec<u8> {
     [&len.to_le_bytes()[..], &body].concat()
 }
 
-/// Cuts a text to at most `most` bytes.
 fn cut(text: &mut String, most: usize) {
     let fits = |len: &usize| text.is_char_boundary(*len);
     let end = (0..=most.min(text.len())).rev().find(fits);

@@ -90,7 +90,6 @@ impl Probes {
         self.under_way.remove(&id);
     }
 
-    /// Returns true if any probe is in progress.
     pub(crate) fn are_under_way(&self) -> bool {
         !self.under_way.is_empty()
     }

@@ -211,7 +211,6 @@ pub struct Path {
     pub(crate) told: PathStatus,
     /// True if the path has been connected since it was planned.
     was_open: bool,
-    /// Number of connections that the path has had.
     connections: u32,
     /// Interface of the peer at which the latest connection arrived; `None` if unknown.
     arrived: Option<String>,

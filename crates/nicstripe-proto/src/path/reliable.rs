@@ -150,7 +150,6 @@ impl Reliable {
         })
     }
 
-    /// Returns true if a message is due on `path`.
     pub(crate) fn is_due(&self, path: PathId, now: Instant) -> bool {
         let mut window = self.unacknowledged.iter().take(WINDOW as usize);
         window.any(|message| message.is_due(path, now))

@@ -49,7 +49,6 @@ impl Paths {
         self.paths.insert(id, path);
     }
 
-    /// Returns the IDs of the paths for which `is_it` returns true.
     pub(super) fn ids(&self, is_it: impl Fn(&Path) -> bool) -> Vec<PathId> {
         let found = self.paths.iter().filter(|(_, path)| is_it(path));
         found.map(|(id, _)| *id).collect()
@@ -147,7 +146,6 @@ impl Paths {
             .any(|(other, path)| other != id && path.state().is_connected())
     }
 
-    /// Returns the number of open paths.
     pub(super) fn open(&self) -> u64 {
         self.paths
             .values()

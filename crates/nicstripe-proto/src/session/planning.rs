@@ -310,7 +310,6 @@ impl Session {
         }
     }
 
-    /// Retires a path whose interface is gone.
     fn retire_gone(&mut self, id: PathId, now: Instant) {
         let Some(path) = self.paths.get(id) else {
             return;

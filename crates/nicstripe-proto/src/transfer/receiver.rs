@@ -673,7 +673,6 @@ impl Receiver {
         pending.since = pending.since.min(owed.since);
     }
 
-    /// Returns the progress of the transfer.
     pub(crate) fn stats(&self) -> TransferStats {
         TransferStats {
             size: self.grid.known_size(),

@@ -455,7 +455,6 @@ impl Sender {
         }
     }
 
-    /// Returns the number of bytes in flight on `path`.
     pub(crate) fn in_flight_bytes(&self, path: PathId) -> u64 {
         self.queues
             .get(&path)
@@ -473,7 +472,6 @@ impl Sender {
         }
     }
 
-    /// Returns the progress of the transfer.
     pub(crate) fn stats(&self) -> TransferStats {
         let queues = self.queues.iter();
         TransferStats {

@@ -8,7 +8,6 @@ use parking_lot::RwLock;
 
 use crate::session::SessionHandle;
 
-/// Benchmarks of all peers.
 #[derive(Debug)]
 pub(super) struct Benches {
     pub(super) limits: RwLock<BenchLimits>,

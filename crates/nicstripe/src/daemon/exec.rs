@@ -37,7 +37,6 @@ use crate::{
     trust::ExecRule,
 };
 
-/// Commands of one session.
 #[derive(Debug)]
 pub(super) struct Commands {
     peer: Arc<ServedPeer>,

@@ -76,7 +76,6 @@ impl Fetches {
         }
     }
 
-    /// Returns the key with which this daemon fetches.
     pub(super) fn key(&self) -> Result<AnswerKind, FileError> {
         self.fetcher()?;
         let key = *self.identity()?.public_key().as_bytes();

@@ -35,7 +35,6 @@ pub(super) struct Gate {
 struct Admitted {
     /// Unauthenticated connections, oldest first.
     waiting: VecDeque<Waiting>,
-    /// Slots of each address.
     slots: FairShares<Source>,
     /// Addresses at which peers have proved their keys, most recent last.
     known: VecDeque<(Source, PublicKey)>,

@@ -99,7 +99,6 @@ impl Hash {
         Ok((answer(Some(Box::new(file))), None))
     }
 
-    /// Signs what was read.
     fn sign(&self, peer: &ServedPeer, digest: Digest, words: Digest) -> Result<Signed, FileError> {
         let at = timestamp_of(SystemTime::now());
         let statement = Statement {

@@ -58,7 +58,6 @@ impl ServedPeer {
         self.shared.files.of(self.key())
     }
 
-    /// Returns the peer's quota of memory.
     pub(super) fn memory(&self) -> Quota {
         self.shared.memory.of(self.key())
     }

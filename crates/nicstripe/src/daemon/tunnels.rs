@@ -18,7 +18,6 @@ use crate::{
     tunnel::{Dialer, FreeUp, Listeners, TunnelMux},
 };
 
-/// Tunnels of one session.
 #[derive(Debug, Default)]
 pub(super) struct Tunnels(Mutex<Multiplexer>);
 

@@ -212,7 +212,6 @@ impl Walk {
 }
 
 impl Level {
-    /// Returns the directory of this name in this one.
     fn below(&self, component: &[u8]) -> Result<Self, nicstripe_proto::NameError> {
         let name = match &self.name {
             Some(name) => name.join(component)?,

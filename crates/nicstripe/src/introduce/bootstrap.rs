@@ -87,7 +87,6 @@ impl Call {
         format!("{REQUEST}{}", STANDARD.encode(self.request()))
     }
 
-    /// Returns the encoded request.
     pub(super) fn request(&self) -> Vec<u8> {
         let wishes = &self.wishes;
         let request = Request {

@@ -83,7 +83,6 @@ pub(crate) fn find<'a>(interfaces: &'a [Interface], name: &str) -> Option<&'a In
         .find(|interface| interface.is_called(name))
 }
 
-/// Returns true if one of `names` is a name of the interface.
 pub(crate) fn is_among(interface: &Interface, names: &[String]) -> bool {
     names.iter().any(|name| interface.is_called(name))
 }

@@ -357,7 +357,6 @@ struct Shared {
     state_dir: PathBuf,
     /// Running helper, which removes its routes when dropped.
     helper: Option<RouteHelper>,
-    /// Number of keepers that hold each route.
     holders: BTreeMap<HostRoute, u32>,
     /// Interfaces whose MTU a keeper has changed and not restored.
     mtus: BTreeSet<InterfaceIndex>,
@@ -443,7 +442,6 @@ impl Shared {
         question(helper)
     }
 
-    /// Returns the running helper, or starts it.
     fn running(&mut self) -> io::Result<&mut RouteHelper> {
         if self.helper.is_none() && self.start_process().is_err() {
             self.helper = Some(RouteHelper::in_process(&self.state_dir)?);

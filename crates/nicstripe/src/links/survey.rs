@@ -36,7 +36,6 @@ const fn reason_of(preference: Preference) -> LinkReason {
     }
 }
 
-/// Knowledge at the time of a survey.
 pub(crate) struct Known<'a> {
     pub(crate) view: &'a LinksView,
     /// Interfaces of this machine, as the kernel lists them now.

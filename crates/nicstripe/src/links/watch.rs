@@ -12,7 +12,6 @@ use crate::session::{Command, Input, SessionHandle};
 /// Task that reports interface changes to a session, and closes it when its owner is gone.
 pub(crate) struct Watch {
     pub(crate) session: SessionHandle,
-    /// Interfaces as the session knows them.
     pub(crate) known: Vec<Interface>,
     /// Names of interfaces that the user excluded.
     pub(crate) excluded: Vec<String>,

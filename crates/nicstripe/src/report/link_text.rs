@@ -20,7 +20,6 @@ impl From<&PathPlan> for LinkName {
     }
 }
 
-/// Returns the state of the link of a path.
 pub(crate) fn state_of(plan: &PathPlan, status: &PathStatus) -> LinkState {
     match status {
         PathStatus::Connecting => LinkState::Connecting,

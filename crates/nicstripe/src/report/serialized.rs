@@ -17,9 +17,7 @@ use super::{
 };
 use crate::tree::{EntryOutcome, FailedEntry, TreeReport};
 
-/// Value that is serialized as an object.
 trait Fields {
-    /// Writes the fields.
     fn write<M: SerializeMap>(&self, object: &mut Object<M>) -> Result<(), M::Error>;
 }
 

@@ -122,7 +122,6 @@ struct Sender {
     /// has none.
     digests: HashMap<EntryId, Option<Option<Digest>>>,
     ledger: Ledger,
-    /// ID of the last entry packed into the current batch.
     last_packed: Option<EntryId>,
     reads: Reads,
     inputs: Receiver<SenderInput>,

@@ -47,7 +47,6 @@ struct Accepted {
     unclaimed: BTreeMap<u32, oneshot::Sender<Tunnel>>,
 }
 
-/// Listener, with what it uses.
 pub(super) struct Listening {
     listeners: Arc<Listeners>,
     listener: Arc<LocalListener>,

@@ -55,7 +55,6 @@ impl Resolver {
         }
     }
 
-    /// Returns this resolver for the peer with `key`.
     pub(crate) fn of(&self, key: [u8; 32]) -> Self {
         Self {
             threads: self.threads.of(key),

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-/// Returns the current time.
 #[cfg(not(test))]
 pub(crate) fn now() -> Instant {
     Instant::now()

@@ -54,7 +54,6 @@ pub(crate) enum StreamEvent {
     },
     /// Number of chunks written to the socket completely since the last such event.
     Flushed(u32),
-    /// The connection has ended.
     Ended(StreamEnd),
 }
 

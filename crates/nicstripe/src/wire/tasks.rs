@@ -21,13 +21,11 @@ pub(crate) struct TaskTracker(Arc<watch::Sender<usize>>);
 pub(crate) struct TaskToken(Arc<watch::Sender<usize>>);
 
 impl TaskTracker {
-    /// Counts a task or job.
     pub(crate) fn token(&self) -> TaskToken {
         self.0.send_modify(|running| *running += 1);
         TaskToken(self.0.clone())
     }
 
-    /// Spawns and counts a task.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

@@ -42,7 +42,6 @@ impl Channel {
         }
     }
 
-    /// Returns the key that the peer proved.
     pub(super) fn peer_key(&self) -> Result<PublicKey, ChannelError> {
         Ok(self.tls.peer_key()?)
     }

@@ -218,7 +218,6 @@ impl InvitationError {
         }
     }
 
-    /// Converts an error of TLS.
     pub(super) fn from_tls(address: SocketAddr, error: TlsError) -> Self {
         match error {
             TlsError::Io { .. } | TlsError::ClosedAtKey(_) | TlsError::Truncated => {

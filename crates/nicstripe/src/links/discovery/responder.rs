@@ -45,7 +45,6 @@ pub(crate) struct Responder {
     listening: Vec<ListeningInterface>,
 }
 
-/// Interface on which the responder listens, and its task.
 #[derive(Debug)]
 struct ListeningInterface {
     cable: Cable,

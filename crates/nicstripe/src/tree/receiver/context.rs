@@ -31,7 +31,6 @@ impl Context {
         })
     }
 
-    /// Returns the attributes of a new file in `dir`.
     pub(super) fn attributes_of_new(&self, entry: &Entry, dir: &Arc<TreeDir>) -> Attributes {
         let attributes = Attributes::of_new(entry, &self.request.rules, dir.creation_mask())
             .privileged(self.request.privileged)

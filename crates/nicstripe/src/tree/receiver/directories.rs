@@ -79,7 +79,6 @@ struct Directory {
     /// True if the sender could read the whole directory; `None` until it announces the end of the
     /// directory.
     ended: Option<bool>,
-    /// True if an entry in the directory failed.
     failed: bool,
     /// True if another source may have written into the directory. No file in it is then deleted as
     /// surplus.
@@ -111,7 +110,6 @@ impl Directories {
         }
     }
 
-    /// Returns the number of unfinished directories.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished.len()
     }
@@ -469,7 +467,6 @@ impl Directories {
         self.finish_complete(parent, out)
     }
 
-    /// Counts an entry of a directory as finished.
     fn release(&mut self, parent: EntryId, failed: bool) {
         if let Some(directory) = self.unfinished.get_mut(&parent) {
             directory.pending = directory.pending.saturating_sub(1);

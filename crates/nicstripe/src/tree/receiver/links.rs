@@ -67,7 +67,6 @@ impl Links {
         }
     }
 
-    /// Returns the number of waiting links.
     pub(super) fn waiting(&self) -> usize {
         self.count
     }

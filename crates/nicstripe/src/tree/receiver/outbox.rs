@@ -82,7 +82,6 @@ impl Outbox {
         }
     }
 
-    /// Returns the ID of the next entry.
     pub(super) fn next_entry(&self) -> EntryId {
         EntryId(self.first_undecided + self.verdicts.len() as u64)
     }
