@@ -27,7 +27,6 @@ impl Extent {
         self.offset.checked_add(self.len)
     }
 
-    /// Returns true if the extent has no bytes.
     pub(crate) const fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -79,12 +78,10 @@ impl ChunkRange {
         ChunkId(self.first.0.saturating_add(self.count))
     }
 
-    /// Returns true if the range has no chunks.
     pub(crate) const fn is_empty(self) -> bool {
         self.first.0 == self.end().0
     }
 
-    /// Returns true if `chunk` is in the range.
     pub(crate) fn contains(self, chunk: ChunkId) -> bool {
         self.first <= chunk && chunk < self.end()
     }

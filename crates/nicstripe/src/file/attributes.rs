@@ -83,7 +83,6 @@ impl Attributes {
         Self { privileged, ..self }
     }
 
-    /// Returns the attributes for an object that exists.
     pub(crate) fn of_existing(self) -> Self {
         Self {
             is_new: false,

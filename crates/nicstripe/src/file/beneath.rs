@@ -179,6 +179,13 @@ pub(super) fn is_on(file: impl AsFd, types: &[u32]) -> bool {
     fstatfs(file).is_ok_and(|stat| types.contains(&(stat.f_type as u32)))
 }
 
+pub(crate) fn is_tmpfs(file: impl AsFd) -> bool {
+    is_on(file, &[TMPFS])
+}
+
+/// `TMPFS_MAGIC` of linux/magic.h.
+pub(super) const TMPFS: u32 = 0x0102_1994;
+
 /// `openat2` flags that confine a path to the directory and reject symbolic links in it.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)

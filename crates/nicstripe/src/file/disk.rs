@@ -18,14 +18,12 @@ use rustix::{
 #[cfg(test)]
 use super::pool::{DiskCall, SimulatedDisk};
 
-/// Reads exactly the bytes at an offset.
 pub(super) fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     #[cfg(test)]
     SimulatedDisk::attempt(DiskCall::Read, 0)?;
     file.read_exact_at(bytes, offset)
 }
 
-/// Writes all bytes at an offset.
 pub(super) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     #[cfg(test)]
     SimulatedDisk::attempt(DiskCall::Write, bytes.len() as u64)?;

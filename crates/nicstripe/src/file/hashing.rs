@@ -31,7 +31,6 @@ impl Hashing {
         }
     }
 
-    /// Returns the number of bytes that are hashed.
     pub(crate) fn upto(&self) -> u64 {
         self.offset
     }

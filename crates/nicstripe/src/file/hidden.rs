@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    beneath::{entries_of, inode_of, is_on, open_entry, stat_entry},
+    beneath::{TMPFS, entries_of, inode_of, is_on, open_entry, stat_entry},
     error::Barred,
 };
 
@@ -87,7 +87,7 @@ pub(crate) fn is_hidden_in(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
 /// the spelling need: 0.14 s instead of 0.18 s for 30,000 unchanged files over loopback.
 pub(crate) fn has_exact_names(dir: impl AsFd) -> bool {
     // ext2, ext3 and ext4; tmpfs; Btrfs.
-    let types = [0xEF53, 0x0102_1994, 0x9123_683E];
+    let types = [0xEF53, TMPFS, 0x9123_683E];
     // linux/fs.h: FS_CASEFOLD_FL, which only an empty directory can get.
     is_on(&dir, &types) && ioctl_getflags(dir).is_ok_and(|flags| flags.bits() & 0x4000_0000 == 0)
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Grid, Subtree,
+    Grid, SourceIdentity, Subtree,
     hash_tree::merge_siblings,
     journal::{HEADER_LEN, Header, Record, Replay, Replayed},
     name::escaped,
@@ -25,6 +25,7 @@ use rustix::{
 use super::{
     beneath::{inode_of, no_new_files, open_entry},
     disk,
+    hidden::hidden_name,
     lock::Locked,
     ours::Others,
     root::exists,
@@ -144,6 +145,42 @@ impl JournalFile {
         *end += records.len() as u64;
         Ok(())
     }
+}
+
+/// Deletes journal and part file of an earlier attempt of the same peer.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if that attempt is still running.
+pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> io::Result<()> {
+    let journal_name = hidden_name(name, peer_key, "journal");
+    let journal = match JournalFile::lock_existing(dir, &journal_name) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+        // Missing, or not a usable journal.
+        Err(_) => return Ok(()),
+        Ok(journal) => journal,
+    };
+    if let Ok(Some(replayed)) = JournalFile::replay(&journal) {
+        let _ = unlinkat(
+            dir,
+            hidden_name(name, &replayed.header.id.0, "part"),
+            AtFlags::empty(),
+        );
+    }
+    let _ = unlinkat(dir, &journal_name, AtFlags::empty());
+    Ok(())
+}
+
+/// Returns the identity of the source of an earlier attempt of the same peer; `None` if there was
+/// no attempt or it is still running.
+pub(super) fn earlier_source(
+    dir: &OwnedFd,
+    name: &OsStr,
+    peer_key: &[u8; 32],
+) -> Option<SourceIdentity> {
+    let journal = JournalFile::lock_existing(dir, &hidden_name(name, peer_key, "journal")).ok()?;
+    let replayed = JournalFile::replay(&journal).ok()?;
+    replayed.map(|replayed| replayed.header.source)
 }
 
 /// Returns true if only this process's user can have written the file.

@@ -70,7 +70,6 @@ pub(crate) fn kept_in(
     believed(value.get(..len)?, identity)
 }
 
-/// Keeps the attributes of a file.
 pub(super) fn keep_attributes(file: impl AsFd, attributes: &ObjectAttributes) -> io::Result<()> {
     let value = minicbor::to_vec(attributes).map_err(io::Error::other)?;
     Ok(fsetxattr(file, ATTRIBUTES, &value, XattrFlags::empty())?)

@@ -41,8 +41,8 @@ pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, Lost, creation_mask, mode_of, mtime_of, owner_of, umask},
     beneath::{
-        Inode, entries_of, inode_of, is_removed, lacked_directory, no_new_files, open_confined,
-        open_entry, open_on_same_mount, stat_entry,
+        Inode, entries_of, inode_of, is_removed, is_tmpfs, lacked_directory, no_new_files,
+        open_confined, open_entry, open_on_same_mount, stat_entry,
     },
     buffer::{BufferPool, ChunkBuffer},
     disk::sync_names,
@@ -52,6 +52,7 @@ pub(crate) use self::{
         check_given, check_sought, has_exact_names, hidden_name, is_hidden_in, is_hidden_name,
     },
     holes::{has_hole, may_have_holes},
+    journal::remove_earlier,
     kept::{attributes_in, kept_in},
     logins::Logins,
     names::{NameChange, check_tag},
@@ -65,8 +66,8 @@ pub(crate) use self::{
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{etag_of, identity_of, timestamp_of},
     target::{
-        COPIED_AT_ONCE, CommitStage, Rehash, Sidecar, Target, TargetRequest, grid_of, is_tmpfs,
-        make_parents, open_parent, remove_earlier,
+        COPIED_AT_ONCE, CommitStage, Rehash, Sidecar, Target, TargetRequest, grid_of, make_parents,
+        open_parent,
     },
     xattrs::{may_pass_acl_on, xattrs_of, xattrs_of_symlink},
 };

@@ -106,7 +106,6 @@ struct Queue {
     begun: Condvar,
 }
 
-/// Job that is running.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     number: u64,

@@ -41,7 +41,6 @@ pub(crate) struct Root {
 #[derive(Debug, Clone)]
 enum Links {
     None,
-    /// Those that stay beneath the root.
     Beneath,
     /// All. Names without links still begin at the root, others are resolved from `slash`, the root
     /// of the file system.

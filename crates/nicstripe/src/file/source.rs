@@ -75,7 +75,6 @@ pub(crate) struct ReadOptions {
 /// Local file opened for sending, of known or unknown size.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// Source of known size.
     Sized(Box<Source>),
     /// File that must be read to its end to learn its size, such as one in `/proc`.
     Unsized(File),
@@ -224,7 +223,6 @@ impl Source {
         })
     }
 
-    /// Returns the error of a read for its cause.
     fn unread(&self, cause: io::Error) -> FileError {
         let error = |cause| FileError::new("read", &self.name, cause);
         match cause.kind() {
@@ -309,7 +307,6 @@ impl Source {
         }
     }
 
-    /// Fills `bytes` from this offset on.
     pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), FileError> {
         let read = self.content.read_exact_at(bytes, self.start + offset);
         read.map_err(|cause| self.unread(cause))

@@ -84,7 +84,6 @@ pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
     }
 }
 
-/// Nanoseconds in a second.
 const NANOSECONDS: i128 = 1_000_000_000;
 
 /// Returns the entity tag of a file in the file system.

@@ -26,7 +26,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::OwnedFd,
         unix::{
             ffi::OsStrExt,
             fs::{FileExt as _, MetadataExt, OpenOptionsExt},
@@ -37,14 +37,14 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSize, Extent, FailCode, Grid, ObjectAttributes, Offer, SourceIdentity, Subtree,
+    ChunkSize, Extent, FailCode, Grid, ObjectAttributes, Offer, Subtree,
     journal::{Header, JournalId, Replayed},
     message::{OfferKind, PutOptions, Slice},
     name::escaped,
 };
 use parking_lot::Mutex;
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, fallocate, fchmod, fstat, fstatfs, fstatvfs,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fchmod, fstat, fstatvfs,
     openat, statat, unlinkat,
 };
 
@@ -55,11 +55,11 @@ use self::{
 use super::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, creation_mask, mode_of, umask},
-    beneath::{Inode, inode_of, open_entry},
+    beneath::{Inode, inode_of, is_tmpfs, open_entry},
     disk,
     error::FileError,
     hidden::hidden_name,
-    journal::JournalFile,
+    journal::{JournalFile, earlier_source, remove_earlier},
     kept,
     lock::Locked,
     names::NameChange,
@@ -91,7 +91,6 @@ pub(crate) enum Sidecar {
 }
 
 impl TargetRequest {
-    /// Returns the error of an operation on the target for its cause.
     fn error(&self, operation: &'static str) -> impl Fn(io::Error) -> FileError {
         move |cause| FileError::new(operation, escaped(self.name.as_bytes()), cause)
     }
@@ -99,6 +98,16 @@ impl TargetRequest {
     /// Returns the error of an operation that another user of the target prevents.
     fn busy(&self, operation: &'static str, why: &'static str) -> FileError {
         self.error(operation)(io::Error::other(why)).with_code(FailCode::Busy)
+    }
+
+    /// Removes from an existing file, which gets new content, what belongs to the old one: set-ID
+    /// bits, which the kernel keeps when root writes, and the hash.
+    fn forget_content(&self, part: &File, stat: &Stat) -> Result<(), FileError> {
+        if stat.st_mode & SET_ID_BITS != 0 {
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
+            fchmod(part, mode).map_err(|cause| self.error("set the mode of")(cause.into()))?;
+        }
+        kept::forget(part).map_err(self.error("forget the hash of"))
     }
 
     /// Returns the creation mask of the directory.
@@ -140,7 +149,6 @@ pub(crate) struct Target {
     writer: Mutex<Option<VecDeque<Arrived>>>,
 }
 
-/// Open files of a [`Target`].
 #[derive(Debug)]
 struct Files {
     part: File,
@@ -449,9 +457,7 @@ impl Target {
             return Ok(());
         }
         // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.
-        let is_tmpfs = is_tmpfs(&self.files.part)
-            .map_err(|cause| self.error("find the file system of", cause.into()))?;
-        if is_tmpfs || self.grid.known_size() == 0 {
+        if is_tmpfs(&self.files.part) || self.grid.known_size() == 0 {
             return Ok(());
         }
         match fallocate(&self.files.part, FallocateFlags::empty(), 0, self.grid.size) {
@@ -662,49 +668,8 @@ fn open_existing(request: &TargetRequest) -> Result<(File, Option<Locked>, u64),
         let cause = io::Error::other("it is no longer a regular file with one name");
         return Err(request.error("write")(cause).with_code(FailCode::NotAFile));
     }
-    // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
-    if stat.st_mode & SET_ID_BITS != 0 {
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
-        fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
-    }
-    kept::forget(&part).map_err(request.error("forget the hash of"))?;
+    request.forget_content(&part, &stat)?;
     Ok((part, Some(lock), stat.st_size as u64))
-}
-
-/// Deletes journal and part file of an earlier attempt of the same peer.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::WouldBlock`] if that attempt is still running.
-pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> io::Result<()> {
-    let journal_name = hidden_name(name, peer_key, "journal");
-    let journal = match JournalFile::lock_existing(dir, &journal_name) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-        // Missing, or not a usable journal.
-        Err(_) => return Ok(()),
-        Ok(journal) => journal,
-    };
-    if let Ok(Some(replayed)) = JournalFile::replay(&journal) {
-        let _ = unlinkat(
-            dir,
-            hidden_name(name, &replayed.header.id.0, "part"),
-            AtFlags::empty(),
-        );
-    }
-    let _ = unlinkat(dir, &journal_name, AtFlags::empty());
-    Ok(())
-}
-
-/// Returns the identity of the source of an earlier attempt of the same peer; `None` if there was
-/// no attempt or it is still running.
-pub(crate) fn earlier_source(
-    dir: &OwnedFd,
-    name: &OsStr,
-    peer_key: &[u8; 32],
-) -> Option<SourceIdentity> {
-    let journal = JournalFile::lock_existing(dir, &hidden_name(name, peer_key, "journal")).ok()?;
-    let replayed = JournalFile::replay(&journal).ok()?;
-    replayed.map(|replayed| replayed.header.source)
 }
 
 /// Rejects a write benchmark if an interrupted copy of this name exists, because both use the same
@@ -771,7 +736,7 @@ fn reopen_part(request: &TargetRequest, name: &OsStr) -> io::Result<Option<File>
 fn open_direct(dir: &OwnedFd, name: &OsStr, files: &Files) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
-    let is_tmpfs = files.state != TargetState::Device && is_tmpfs(&files.part).unwrap_or(false);
+    let is_tmpfs = files.state != TargetState::Device && is_tmpfs(&files.part);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = (!is_tmpfs)
         .then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from))
@@ -792,12 +757,6 @@ const MOST_UNSYNCED: u64 = 32 << 20;
 
 /// Alignment and granularity of direct writes in bytes, see [`super::buffer`].
 const DIRECT_ALIGNMENT: u64 = 4096;
-
-/// Returns true if an open file or directory is on a tmpfs.
-pub(crate) fn is_tmpfs(file: impl AsFd) -> rustix::io::Result<bool> {
-    // `TMPFS_MAGIC` of linux/magic.h.
-    Ok(fstatfs(file)?.f_type == 0x0102_1994)
-}
 
 /// Opens the parent directory of a local path. Returns it with the file name.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {

@@ -9,7 +9,7 @@ use nicstripe_proto::{
 };
 
 use crate::file::{
-    self, CommitStage, FileError, Sidecar, TargetRequest, creation_mask, make_parents, open_parent,
+    self, FileError, Sidecar, TargetRequest, creation_mask, make_parents, open_parent,
     options::CopyOptions, timestamp_of, umask,
 };
 
@@ -138,9 +138,7 @@ impl LocalPart {
     ///
     /// The name was taken meanwhile and must not be replaced, or the disk failed.
     pub fn commit(&self, digest: Option<Digest>) -> Result<Option<ETag>, FileError> {
-        let mut stage = CommitStage::default();
-        let digest = digest.unwrap_or(Digest::NONE);
-        while self.target.commit_turn(digest, &mut stage)?.is_continue() {}
+        self.target.commit(digest.unwrap_or(Digest::NONE))?;
         Ok(self.target.etag())
     }
 

@@ -114,7 +114,6 @@ impl Target {
     }
 
     /// Runs all turns of a commit.
-    #[cfg(test)]
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         let mut stage = CommitStage::default();
         while self.commit_turn(digest, &mut stage)?.is_continue() {}

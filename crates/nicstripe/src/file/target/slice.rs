@@ -4,18 +4,13 @@ use std::{fs::File, io, thread::sleep, time::Duration};
 
 use nicstripe_proto::{FailCode, Grid, Subtree, message::Slice};
 use rustix::{
-    fs::{FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat},
+    fs::{FileType, FlockOperation, OFlags, flock, fstat},
     io::Errno,
     process::geteuid,
 };
 
 use super::{Files, Sidecar, Target, TargetRequest, TargetState, open_part, refuse_existing};
-use crate::file::{
-    attributes::{Attributes, SET_ID_BITS},
-    error::FileError,
-    kept,
-    target::Spared,
-};
+use crate::file::{attributes::Attributes, error::FileError, target::Spared};
 
 /// Opens the file of a slice; makes it if it only gets data. Nothing is locked: other slices are written at
 /// the same time.
@@ -51,12 +46,7 @@ pub(super) fn open(
         let cause = io::Error::other("users other than the daemon's may write it");
         return Err(request.error("write")(cause).with_code(FailCode::NotPermitted));
     }
-    // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
-    if stat.st_mode & SET_ID_BITS != 0 {
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
-        fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
-    }
-    kept::forget(&part).map_err(request.error("forget the hash of"))?;
+    request.forget_content(&part, &stat)?;
     if size < slice.size {
         lengthen(&part, slice.size).map_err(request.error("size"))?;
     }

@@ -11,9 +11,9 @@ use rustix::fs::{
     openat,
 };
 
-use super::{Target, TargetRequest, TargetState, is_tmpfs};
+use super::{Target, TargetRequest, TargetState};
 use crate::file::{
-    beneath::open_entry,
+    beneath::{is_tmpfs, open_entry},
     buffer::ChunkBuffer,
     error::FileError,
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
@@ -140,7 +140,7 @@ impl Target {
     }
 
     fn reserve_data(&self, holes: &HoleMap) -> Result<(), FileError> {
-        if is_tmpfs(&self.files.part).unwrap_or(false) {
+        if is_tmpfs(&self.files.part) {
             return Ok(());
         }
         for Extent { offset, len } in holes.data(self.grid.size) {

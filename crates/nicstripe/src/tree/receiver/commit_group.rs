@@ -101,7 +101,7 @@ fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
 
 /// Syncs the file system of a directory (syncfs(2)). A tmpfs has nothing to sync.
 pub(super) fn sync_file_system(dir: impl AsFd) -> io::Result<()> {
-    if !is_tmpfs(&dir)? {
+    if !is_tmpfs(&dir) {
         syncfs(dir)?;
     }
     Ok(())
