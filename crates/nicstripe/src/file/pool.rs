@@ -6,8 +6,6 @@
 mod fair_queue;
 #[cfg(test)]
 mod simulated;
-#[cfg(test)]
-mod volatile;
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +25,7 @@ use parking_lot::{Condvar, Mutex};
 
 use self::fair_queue::FairQueue;
 #[cfg(test)]
-pub(crate) use self::{
-    simulated::{DiskCall, SimulatedDisk},
-    volatile::Image,
-};
+pub(crate) use self::simulated::{DiskCall, Image, SimulatedDisk};
 use super::shares::Owner;
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -117,7 +112,6 @@ struct Work {
     fair_queue: FairQueue<Task>,
     /// Start times of the running jobs that have a slot, by number.
     begun: BTreeMap<u64, Instant>,
-    /// Number of the next job to begin.
     next: u64,
     /// Number of running jobs that have given their slot back.
     long: usize,

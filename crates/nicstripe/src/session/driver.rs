@@ -2,8 +2,6 @@
 //! frames.
 
 mod account;
-#[cfg(test)]
-mod apply;
 mod asks;
 mod chunks;
 mod events;
@@ -631,6 +629,8 @@ impl Drop for Ending {
 
 #[cfg(test)]
 mod tests {
+    mod apply;
+
     use tokio_util::sync::CancellationToken;
 
     use super::*;

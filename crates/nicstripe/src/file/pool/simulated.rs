@@ -1,5 +1,7 @@
 //! Pool without threads, for tests in virtual time: each job is a task of the test's runtime.
 
+mod volatile;
+
 use std::{
     cell::RefCell,
     collections::BTreeSet,
@@ -16,10 +18,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
-use super::{
-    Crew, Crews, IoPool, Owner, Task,
-    volatile::{Durable, Image, is_folder, is_journal},
-};
+pub(crate) use self::volatile::Image;
+use self::volatile::{Durable, is_folder, is_journal};
+use super::{Crew, Crews, IoPool, Owner, Task};
 
 /// Simulated disk: reads and writes real files, and delays each job in virtual time. Its calls can
 /// fail, and its power can be cut.

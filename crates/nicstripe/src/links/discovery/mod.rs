@@ -5,7 +5,7 @@ mod cable;
 mod responder;
 mod search;
 #[cfg(test)]
-mod signature;
+mod tests;
 
 pub(crate) use self::responder::{Responder, ResponderConfig};
 pub use self::search::{DiscoveredPeer, Search, SearchOptions, discover};

@@ -17,7 +17,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::{Semaphore, oneshot};
 
-use super::*;
+use super::super::*;
 use crate::{
     file::{self, FileError, ReadOptions, SimulatedDisk, WriteError},
     session::{
