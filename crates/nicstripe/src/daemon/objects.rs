@@ -29,7 +29,6 @@ use crate::{
     trust::Access,
 };
 
-/// Page of a listing or a walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageRequest<'a> {
     /// Directory; `None` for the root.
@@ -86,23 +85,6 @@ impl Objects {
         Ok((page.entries, more))
     }
 
-    /// Copies the next part of a file, from `offset` on.
-    pub(super) fn copy(
-        &self,
-        request: ConcatRequest<'_>,
-        from: &Name,
-        offset: u64,
-    ) -> Result<AnswerKind, FileError> {
-        let mut copy = self.concat_at(request, Some(offset).filter(|offset| *offset > 0))?;
-        if copy.append(self.permitted()?, from, offset)?.is_none() {
-            let progress = copy.progress(None);
-            self.concats.lock().keep(copy);
-            return Ok(progress);
-        }
-        let etag = copy.commit()?;
-        self.made(request.to, etag)
-    }
-
     /// Begins a file that is made of others (without an offset), or takes the one that has `offset`
     /// bytes.
     fn concat_at(
@@ -120,7 +102,7 @@ impl Objects {
     }
 
     /// Appends the next bytes of the file `part` to a new one, which has `offset` bytes (`None` before
-    /// it begins), or commits that without a `part`.
+    /// it begins), or commits that without a `part`. A copy is committed with the end of its file.
     pub(super) fn concat(
         &self,
         request: ConcatRequest<'_>,
@@ -130,17 +112,14 @@ impl Objects {
         let mut concat = self.concat_at(request, offset)?;
         if let Some((name, from)) = part {
             let appended = concat.append(self.permitted()?, name, from)?;
-            let progress = concat.progress(appended);
-            self.concats.lock().keep(concat);
-            return Ok(progress);
+            if request.from.is_none() || appended.is_none() {
+                let progress = concat.progress(appended);
+                self.concats.lock().keep(concat);
+                return Ok(progress);
+            }
         }
         let etag = concat.commit()?;
-        self.made(request.to, etag)
-    }
-
-    /// Returns the answer for a file that was made at the daemon, and has its name now.
-    fn made(&self, name: &Name, etag: Option<ETag>) -> Result<AnswerKind, FileError> {
-        let stat = self.stat(name)?;
+        let stat = self.stat(request.to)?;
         Ok(AnswerKind::Copied {
             upto: stat.size,
             copy: Some(ObjectStat { etag, ..stat }),
@@ -454,7 +433,6 @@ pub(super) struct Page {
     entries: Vec<ObjectEntry>,
     weight: usize,
     most: usize,
-    /// True if the entries shall have digests.
     digests: bool,
 }
 
@@ -468,7 +446,6 @@ impl Page {
         }
     }
 
-    /// Returns the entry of a name in a directory.
     pub(super) fn described(&self, dir: &OwnedFd, name: &OsStr, stat: &Stat) -> ObjectStat {
         match self.digests {
             true => with_digest(dir, name, stat),

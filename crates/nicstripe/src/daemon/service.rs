@@ -45,7 +45,6 @@ pub(crate) struct Service {
     commands: Arc<Commands>,
     facts: ToldFacts,
     fetches: Arc<Fetches>,
-    /// Keys that the peer has admitted.
     admitted: OwnGrants,
     pub(super) routes: Arc<PeerRoutes>,
 }
@@ -167,7 +166,8 @@ impl Serve for Service {
                     only_if: *only_if,
                     attributes: None,
                 };
-                objects.copy(request, from, *offset)
+                let done = Some(*offset).filter(|offset| *offset > 0);
+                objects.concat(request, done, Some((from, *offset)))
             }
             AskKind::Concat {
                 part,
