@@ -171,7 +171,6 @@ impl JobCounts {
     }
 }
 
-/// Identifier of a session in the metrics.
 pub(crate) type MeterId = u64;
 
 /// Session of a daemon, as of the last second.
@@ -267,7 +266,6 @@ impl Meters {
         self.0.lock().jobs.started += 1;
     }
 
-    /// Counts the end of a transfer with any result.
     pub(crate) fn job_ended(&self) {
         self.0.lock().jobs.ended += 1;
     }

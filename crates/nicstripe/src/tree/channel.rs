@@ -46,7 +46,6 @@ pub(crate) trait SenderChannel: TreeChannel {
     fn receivers_memory(&self) -> Option<u64> {
         None
     }
-    /// Returns an empty buffer for a batch of records.
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a batch of records; blocks while the retransmit buffer is full.
     fn send(&mut self, batch: ChunkBuffer) -> bool;

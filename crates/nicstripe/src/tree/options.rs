@@ -144,11 +144,13 @@ impl EntryOutcome {
 
 /// Entry of a tree copy that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FailedEntry {
     /// Path relative to the source or target, escaped.
     pub name: String,
     /// Kind of failure of the entry.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "by_word"))]
     pub code: FailCode,
     /// Error message in one line, escaped.
     pub text: String,
@@ -164,6 +166,7 @@ impl FailedEntry {
 
 /// Result of a tree copy: counts of entries, and the first failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TreeReport {
     /// Number of regular files copied.
@@ -195,12 +198,19 @@ pub struct TreeReport {
     pub failed: u64,
     /// Number of failures because a source changed or vanished while it was read; included in
     /// `failed`.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub changed: u64,
     /// First 1000 failures of the tree copy.
     pub failures: Vec<FailedEntry>,
     /// Large files that were left to the caller, by their names relative to the target, with the pieces
     /// that are in the share.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub large: Vec<(Name, LargeFile)>,
+}
+
+#[cfg(feature = "serde")]
+fn by_word<S: serde::Serializer>(code: &FailCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(code.word())
 }
 
 /// Maximum number of failures listed in a report; further ones are only counted.

@@ -58,7 +58,6 @@ pub(crate) enum SendSource {
     },
 }
 
-/// Result of one step of a walk.
 #[derive(Debug)]
 pub(super) enum WalkItem {
     /// File, directory or link to announce to the receiver.

@@ -36,7 +36,6 @@ pub(super) struct Candidate {
     pub(super) existing: Option<(Existing, Stat)>,
 }
 
-/// Files that wait for their comparison.
 pub(super) struct Comparison {
     context: Rc<Context>,
     jobs: Jobs,
@@ -115,7 +114,6 @@ impl Comparison {
             )
     }
 
-    /// Queues a file for its comparison.
     pub(super) fn push(&mut self, candidate: Candidate) -> Result<(), Halt> {
         let entry = &candidate.entry;
         let held = self
@@ -153,7 +151,6 @@ impl Comparison {
         }
     }
 
-    /// Returns the number of running hash jobs.
     pub(super) fn hashing(&self) -> usize {
         self.undecided.len() - self.to_hash.len()
     }

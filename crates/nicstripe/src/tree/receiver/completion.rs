@@ -13,6 +13,5 @@ pub(crate) enum Completion {
     Opened(EntryId, Inode),
     /// Results of writing pieces of files.
     Wrote(Vec<Wrote>),
-    /// Results of a group commit.
     Committed(Vec<Committed>),
 }

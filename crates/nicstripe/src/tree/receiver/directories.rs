@@ -74,7 +74,6 @@ struct Directory {
     dir: Option<Arc<TreeDir>>,
     verdict: Verdict,
     attributes: Attributes,
-    /// Number of unfinished entries in the directory.
     pending: usize,
     /// True if the sender could read the whole directory; `None` until it announces the end of the
     /// directory.
@@ -358,7 +357,6 @@ impl Directories {
         Ok(dir)
     }
 
-    /// Starts receiving a directory.
     pub(super) fn enter(
         &mut self,
         entry: &Entry,

@@ -137,7 +137,6 @@ impl Files {
         self.writing.is_busy() || self.is_committing
     }
 
-    /// Returns true if files wait for a group commit.
     pub(super) fn awaits_commit(&self) -> bool {
         !self.commit_group.is_empty()
     }
@@ -326,7 +325,6 @@ impl Files {
         failed
     }
 
-    /// Starts a group commit.
     pub(super) fn commit(&mut self) {
         let parts = self.commit_group.take();
         self.is_committing = true;
@@ -509,7 +507,6 @@ impl Files {
         }
     }
 
-    /// Deletes the part files of all files.
     pub(super) fn discard(&mut self) {
         self.incoming.values().for_each(IncomingFile::discard);
         for (_, part) in self.commit_group.take() {

@@ -99,7 +99,6 @@ impl Leaf {
         Ok(Some((existing, stat)))
     }
 
-    /// Opens the existing file for reading.
     pub(super) fn open_regular(&self) -> io::Result<File> {
         let file = open_entry(&*self.parent.open()?, &self.name, OFlags::RDONLY)?;
         if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {

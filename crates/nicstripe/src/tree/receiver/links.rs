@@ -23,7 +23,6 @@ use super::{
 };
 use crate::file::{FileError, Inode, inode_of};
 
-/// Announced hard link.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) entry: Entry,

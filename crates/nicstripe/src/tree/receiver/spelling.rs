@@ -14,7 +14,6 @@ use crate::file::{Inode, inode_of, stat_entry};
 #[derive(Debug, Default)]
 pub(super) struct Spellings(Vec<Listing>);
 
-/// Names in a directory.
 #[derive(Debug)]
 struct Listing {
     key: u64,

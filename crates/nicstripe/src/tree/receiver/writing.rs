@@ -129,7 +129,6 @@ impl Writing {
 #[derive(Debug)]
 pub(crate) struct Wrote {
     pub(super) id: EntryId,
-    /// True for the last piece of its file.
     pub(super) last: bool,
     pub(super) result: io::Result<()>,
 }

@@ -7,7 +7,6 @@ use nicstripe_proto::Name;
 /// Part of a directory that a walk covers.
 #[derive(Debug, Clone)]
 pub(in crate::tree) enum Selection {
-    /// All entries of the directory.
     All,
     /// Listed paths beneath the directory, and their parent directories.
     Listed(Arc<Listed>),

@@ -17,7 +17,6 @@ use crate::{
     tree::{filter::Filters, listing::Listing},
 };
 
-/// Part of a walk in shares.
 #[derive(Debug)]
 pub(super) enum Sharing {
     /// All files are counted and none is announced.
