@@ -6,6 +6,8 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::failure::truncate;
+
 /// Maximum length of a message's body in bytes, up to the cards.
 pub const MAX_BODY: usize = 512;
 
@@ -242,8 +244,8 @@ pub enum MessageError {
 pub fn encode(message: &Message) -> Vec<u8> {
     let mut message = message.clone();
     match &mut message {
-        Message::Card(card) => cut(&mut card.host, MOST_HOST),
-        Message::Done(done) => cut(&mut done.name, MOST_NAME),
+        Message::Card(card) => truncate(&mut card.host, MOST_HOST),
+        Message::Done(done) => truncate(&mut done.name, MOST_NAME),
         _ => {}
     }
     // Writing to a vector cannot fail.
@@ -251,12 +253,6 @@ pub fn encode(message: &Message) -> Vec<u8> {
     debug_assert!((1..=MAX_PROVED_BODY).contains(&body.len()));
     let len = u16::try_from(body.len()).unwrap_or_default();
     [&len.to_le_bytes()[..], &body].concat()
-}
-
-fn cut(text: &mut String, most: usize) {
-    let fits = |len: &usize| text.is_char_boundary(*len);
-    let end = (0..=most.min(text.len())).rev().find(fits);
-    text.truncate(end.unwrap_or_default());
 }
 
 /// Decoder of the messages of one connection. Buffers at most one message.

@@ -1,17 +1,19 @@
 //! Trusted keys of a daemon, fixed or read from the peers file.
 
 use std::{
-    io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime},
 };
 
+use nicstripe_proto::SourceIdentity;
 use parking_lot::Mutex;
 
 use super::{grants::Grants, rights::Rights};
-use crate::trust::{Peers, PeersError, PublicKey};
+use crate::{
+    file::identity_of,
+    trust::{Peers, PeersError, PublicKey},
+};
 
 /// Trusted keys: those of a list, and those that peers of the list have admitted.
 #[derive(Debug, Clone)]
@@ -107,21 +109,9 @@ pub(super) struct PeersFile {
 
 #[derive(Debug, Default)]
 struct LastRead {
-    content: Option<(Stamp, Arc<Peers>)>,
+    content: Option<(SourceIdentity, Arc<Peers>)>,
     /// Last logged error of a read, and the time of its log record.
     failure: Option<(String, Instant)>,
-}
-
-/// Version of a file: device, inode, change time and size.
-///
-/// The kernel updates the change time at each write, rename and change of mode, and no program can
-/// set it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    dev: u64,
-    ino: u64,
-    changed: (i64, i64),
-    size: u64,
 }
 
 impl PeersFile {
@@ -146,9 +136,10 @@ impl PeersFile {
     fn read_by(&self, load: impl FnOnce(&Path) -> Result<Peers, PeersError>) -> Option<Arc<Peers>> {
         let mut last = self.last.lock();
         // Taken before reading the file: a change in between then causes another read.
-        let stamp = Stamp::of(&self.path).ok();
-        if let (Some((known, peers)), Some(stamp)) = (&last.content, stamp)
-            && *known == stamp
+        let found = rustix::fs::stat(&self.path).ok();
+        let found = found.as_ref().map(identity_of);
+        if let (Some((known, peers)), Some(found)) = (&last.content, found)
+            && *known == found
         {
             return Some(peers.clone());
         }
@@ -156,9 +147,9 @@ impl PeersFile {
         match load(&self.path) {
             Ok(peers) => {
                 let peers = Arc::new(peers);
-                last.content = stamp
-                    .filter(|stamp| stamp.is_settled(SystemTime::now()))
-                    .map(|stamp| (stamp, peers.clone()));
+                last.content = found
+                    .filter(|found| is_settled(found, SystemTime::now()))
+                    .map(|found| (found, peers.clone()));
                 if last.failure.take().is_some() {
                     tracing::info!(file = %crate::text::logged::logged(self.path.display()), "list of peers readable again");
                 }
@@ -185,32 +176,17 @@ impl LastRead {
     }
 }
 
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
-        let changed = (metadata.ctime(), metadata.ctime_nsec());
-        Ok(Self {
-            dev: metadata.dev(),
-            ino: metadata.ino(),
-            changed,
-            size: metadata.len(),
-        })
-    }
-
-    /// Returns true if the file changed so long ago that any later change gets a different change
-    /// time.
-    fn is_settled(&self, now: SystemTime) -> bool {
-        let changed = u64::try_from(self.changed.0)
-            .ok()
-            .map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-        changed
-            .and_then(|changed| now.duration_since(changed).ok())
-            .is_some_and(|age| age > GRANULARITY)
-    }
+/// Returns true if a file of this identity changed so long ago that any later change gets a
+/// different change time. The kernel updates that at each write, rename and change of mode, and no
+/// program can set it.
+fn is_settled(identity: &SourceIdentity, now: SystemTime) -> bool {
+    let changed = identity.ctime.to_system_time();
+    changed
+        .and_then(|changed| now.duration_since(changed).ok())
+        .is_some_and(|age| age > GRANULARITY)
 }
 
-/// Coarsest granularity of change times in common file systems (FAT, 2 s), plus the fraction of a
-/// second truncated by [`Stamp::is_settled`].
+/// Coarsest granularity of change times in common file systems (FAT, 2 s), with a margin.
 const GRANULARITY: Duration = Duration::from_secs(3);
 
 /// Interval between log records about the same read error.
@@ -219,7 +195,10 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::{PublicKey, PublicLine, private_folder};
+    use crate::{
+        file::timestamp_of,
+        trust::{PublicKey, PublicLine, private_folder},
+    };
 
     const KEY: [u8; 32] = [7; 32];
 
@@ -263,17 +242,16 @@ mod tests {
 
     #[test]
     fn a_file_that_changed_a_moment_ago_is_read_at_each_look() {
-        let changed = UNIX_EPOCH + Duration::from_secs(1_000);
-        let stamp = Stamp {
-            dev: 1,
-            ino: 2,
-            changed: (1_000, 0),
-            size: 3,
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let ctime = timestamp_of(changed);
+        let identity = SourceIdentity {
+            ctime,
+            ..SourceIdentity::default()
         };
-        let settled = |seconds| stamp.is_settled(changed + Duration::from_secs(seconds));
+        let settled = |seconds| is_settled(&identity, changed + Duration::from_secs(seconds));
         assert_eq!([0, 1, 3, 4].map(settled), [false, false, false, true]);
         assert!(
-            !stamp.is_settled(changed - Duration::from_secs(9)),
+            !is_settled(&identity, changed - Duration::from_secs(9)),
             "a clock that was set back"
         );
     }

@@ -1,10 +1,6 @@
 //! Interface of a daemon to the storage of an embedding program.
 
-use std::{
-    fmt, io,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, io, sync::Arc, time::SystemTime};
 
 use nicstripe_proto::{
     Digest, ETag, Name, ObjectAttributes, Subtree,
@@ -218,21 +214,12 @@ impl Stat {
             ObjectKind::Dir => Kind::Dir,
             ObjectKind::Other => Kind::Other,
         };
-        let nanoseconds = Duration::from_nanos(u64::from(stat.mtime.nanoseconds.min(999_999_999)));
-        let seconds = Duration::from_secs(stat.mtime.seconds.unsigned_abs());
-        let whole = if stat.mtime.seconds < 0 {
-            SystemTime::UNIX_EPOCH.checked_sub(seconds)
-        } else {
-            SystemTime::UNIX_EPOCH.checked_add(seconds)
-        };
         // A time that cannot be represented becomes the epoch.
-        let modified = whole
-            .and_then(|whole| whole.checked_add(nanoseconds))
-            .unwrap_or(SystemTime::UNIX_EPOCH);
+        let modified = stat.mtime.to_system_time();
         Self {
             kind,
             size: stat.size,
-            modified,
+            modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
             etag: stat.etag,
             digest: stat.digest,
             has_attributes: stat.has_attributes,

@@ -1,9 +1,6 @@
 //! Line of the peers file: a trusted machine and its rights.
 
-use std::fmt;
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 use nicstripe_proto::BitRate;
 
