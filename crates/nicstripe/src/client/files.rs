@@ -99,7 +99,7 @@ impl Request for FileDownload {
                 self.target.clone()
             };
             let limit_bps = attempt.inner.limit_bps();
-            let kind: Box<dyn Kind> = Box::new(LocalFile {
+            Ok(Box::new(LocalFile {
                 download: download_of(self.name.clone(), limit_bps, self.options, None),
                 target: LocalTarget {
                     path,
@@ -109,8 +109,7 @@ impl Request for FileDownload {
                     },
                     peer_key: attempt.peer_key,
                 },
-            });
-            Ok(kind)
+            }) as _)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Requests of a program for transfers. Each attempt to transfer opens the local source or sink.
 
-use std::{fmt, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 
 use nicstripe_proto::{
     Name, TransferId,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Request of a program for one transfer.
-pub(super) trait Request: fmt::Debug + Send {
+pub(super) trait Request: Send {
     /// Opens the local source or sink for an attempt. May take long, for example on a network file
     /// system.
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a>;
@@ -77,7 +77,6 @@ pub(super) struct Attempt<'a> {
 
 /// Request whose source or sink can be started only once: a pipe, or an object that the program's
 /// own tasks read or write. An attempt in which it was not started is repeated.
-#[derive(Debug)]
 pub(super) struct Once<E> {
     end: E,
     is_object: bool,
@@ -164,8 +163,8 @@ impl Request for ObjectDownload {
                     len: range.len.saturating_sub(*given),
                 });
             }
-            let sink: Box<dyn Kind> = Box::new(object::sink(self.to.clone(), given, download));
-            Ok(sink)
+            let sink = object::sink(self.to.clone(), given, download);
+            Ok(Box::new(sink) as _)
         })
     }
 
@@ -178,7 +177,6 @@ impl Request for ObjectDownload {
     }
 }
 
-/// Returns the request for a file, or for a range of it.
 pub(super) fn download_of(
     name: Name,
     limit_bps: Option<u64>,

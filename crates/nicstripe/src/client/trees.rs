@@ -150,8 +150,8 @@ impl Request for TreeUpload {
             heeds_memory: true,
         };
         let asked = Some((upload, attempt.standalone));
-        let kind: Box<dyn Kind> = Box::new(WalkedSource::new(sender.into_run(()), asked));
-        Box::pin(async { Ok(kind) })
+        let source = WalkedSource::new(sender.into_run(()), asked);
+        Box::pin(async { Ok(Box::new(source) as _) })
     }
 
     fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<Box<dyn Kind>> {
@@ -182,10 +182,7 @@ impl Request for TreeDownload {
     }
 
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
-        Box::pin(async move {
-            let kind: Box<dyn Kind> = Box::new(self.sink(attempt)?);
-            Ok(kind)
-        })
+        Box::pin(async move { Ok(Box::new(self.sink(attempt)?) as _) })
     }
 
     fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<Box<dyn Kind>> {

@@ -69,10 +69,6 @@ pub(crate) struct EntrySink {
 }
 
 impl Kind for EntrySink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         at.session
             .get(Get::of_entry(at.transfer, self.entry, self.allow_changing));

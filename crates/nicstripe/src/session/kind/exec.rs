@@ -193,10 +193,6 @@ impl ByteSink {
 }
 
 impl Kind for ByteSink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         if !self.is_offered {
             self.start(at);
@@ -256,15 +252,6 @@ async fn take_all(mut writer: Writer, name: &str, mut incoming: Incoming, _fault
 
 impl std::fmt::Debug for ByteSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let request = &self.request;
-        f.debug_struct("ByteSource")
-            .field("request", request)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for ByteSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ByteSink").finish_non_exhaustive()
+        f.debug_struct("ByteSource").finish_non_exhaustive()
     }
 }

@@ -14,7 +14,6 @@ use crate::{
     storage::Target,
 };
 
-/// Source of a file that is open for reading.
 #[derive(Debug)]
 pub(crate) struct FileSource {
     file: Arc<file::Source>,
@@ -88,10 +87,6 @@ impl FileSink {
 }
 
 impl Kind for FileSink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         at.accept(Acceptance {
             holes: self.0.awaits_holes,
@@ -117,7 +112,6 @@ pub(crate) struct LocalFile {
     pub(crate) target: LocalTarget,
 }
 
-/// Local target of a file that a client fetches.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalTarget {
     pub(crate) path: PathBuf,
@@ -126,10 +120,6 @@ pub(crate) struct LocalTarget {
 }
 
 impl Kind for LocalFile {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         at.get(&self.download);
         Ok(())

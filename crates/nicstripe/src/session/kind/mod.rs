@@ -40,8 +40,11 @@ use crate::{
 /// This machine's end of one transfer. Dropping it closes its files and ends its threads.
 ///
 /// An error of a method ends the transfer.
-pub(crate) trait Kind: fmt::Debug + Send {
-    fn direction(&self) -> TransferDirection;
+pub(crate) trait Kind: Send {
+    /// Returns the direction of the data; senders implement it.
+    fn direction(&self) -> TransferDirection {
+        TransferDirection::Receive
+    }
 
     /// Takes the next step towards the peer: requests, announces, offers or accepts the data. A kind
     /// that must be opened first does so with [`Jobs::open`], and the opened one replaces it.
@@ -111,6 +114,13 @@ pub(crate) trait Kind: fmt::Debug + Send {
     }
 }
 
+/// Without its content: some have readers or functions of the program.
+impl fmt::Debug for dyn Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kind").field(&self.direction()).finish()
+    }
+}
+
 /// Context that the session passes to the kind of one transfer.
 pub(crate) struct Scope<'a> {
     pub(super) transfer: TransferId,
@@ -127,7 +137,6 @@ pub(crate) struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Accepts the offered data.
     pub(super) fn accept(&mut self, how: Acceptance) {
         let have = std::mem::take(&mut self.have);
         self.session.accept(self.transfer, have, how);
@@ -212,7 +221,6 @@ pub(crate) fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> 
     }
 }
 
-/// Checks that the peer offers batches of records, or that it does not.
 fn check_batches(offer: &Offer, expected: bool) -> Result<(), Error> {
     match (offer.kind == Some(OfferKind::Batches)) == expected {
         true => Ok(()),
@@ -225,7 +233,6 @@ fn another_kind() -> Error {
     FileError::violated("receive", "the requested file", why).into()
 }
 
-/// Returns the error of a thread that does not start.
 fn not_started(cause: io::Error) -> Error {
     Error::system("start a thread", cause)
 }

@@ -49,7 +49,6 @@ pub(crate) struct RetransmitBuffer {
     /// field, so that it is dropped before the chunks return their permits.
     _closes: DropGuard,
     pub(crate) chunks: BTreeMap<ChunkId, BufferedChunk>,
-    /// True once the source has ended.
     pub(crate) has_ended: bool,
 }
 
@@ -161,7 +160,6 @@ impl ChunkSender {
         Arc::new(move || window.permits.available_permits() < window.size)
     }
 
-    /// Returns true if no chunk was sent yet.
     pub(super) fn is_new(&self) -> bool {
         self.next == ChunkId(0)
     }

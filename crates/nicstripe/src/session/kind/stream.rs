@@ -1,7 +1,7 @@
 //! Streams: sources that are read once from start to end, and sinks that take their chunks in
 //! order.
 
-use std::{fmt, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use nicstripe_proto::{
     Acceptance, ChunkSize, Offer, TransferId,
@@ -143,10 +143,6 @@ impl StartedOnce for StreamSink {
 }
 
 impl Kind for StreamSink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         at.get(&self.download);
         Ok(())
@@ -178,22 +174,6 @@ impl Kind for StreamSink {
     fn on_end(&mut self) -> Result<(), Error> {
         self.items.send(StreamItem::End);
         Ok(())
-    }
-}
-
-impl fmt::Debug for StreamSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamSource")
-            .field("name", &self.upload.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for StreamSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamSink")
-            .field("name", &self.download.name)
-            .finish_non_exhaustive()
     }
 }
 
@@ -230,7 +210,6 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Returns the input that reports one consumed chunk.
     pub(super) fn consumed(&self) -> Input {
         Input::Said {
             transfer: self.transfer,

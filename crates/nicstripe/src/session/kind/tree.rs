@@ -160,10 +160,6 @@ impl TreeSink {
 }
 
 impl Kind for TreeSink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         let Some(download) = self.download.take() else {
             return self.start(at);
@@ -195,7 +191,6 @@ impl Kind for TreeSink {
     }
 }
 
-/// Channel to the running thread of a tree.
 #[derive(Debug, Clone)]
 pub(crate) enum TreeThread {
     Sender(threads::Sender<SenderInput>),
@@ -203,7 +198,6 @@ pub(crate) enum TreeThread {
 }
 
 impl TreeThread {
-    /// Reports the end of a standalone file.
     pub(in crate::session) fn standalone_ended(&self, id: EntryId, result: Result<(), Reason>) {
         match self {
             Self::Sender(to) => drop(to.send(SenderInput::StandaloneEnded { id, result })),

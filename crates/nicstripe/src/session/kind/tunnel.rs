@@ -88,7 +88,6 @@ fn report_end(mux: &Arc<TunnelMux>, at: &Scope<'_>) {
 #[derive(Debug)]
 pub(crate) struct TunnelSink {
     pub(crate) mux: Arc<TunnelMux>,
-    /// Name of the peer, for the log.
     pub(crate) peer: String,
     /// Client: true, since the daemon offers the batches.
     pub(crate) is_offered: bool,
@@ -103,10 +102,6 @@ impl TunnelSink {
 }
 
 impl Kind for TunnelSink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         report_end(&self.mux, at);
         if !self.is_offered {
