@@ -126,7 +126,6 @@ impl PathPlan {
         }
     }
 
-    /// Returns true if both paths are connections of one link.
     pub(crate) fn is_one_link(&self, other: &Self) -> bool {
         self.interface == other.interface && self.remote.ip() == other.remote.ip()
     }

@@ -80,9 +80,7 @@ impl Outgoing {
 /// Control message to send now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Sequence number of the message.
     pub(crate) seq: u64,
-    /// Encoded body of the message.
     pub(crate) body: Vec<u8>,
     /// Path on which an earlier transmission was not acknowledged in time; `None` for a first
     /// transmission, or if that path was lost or suspect.

@@ -127,7 +127,6 @@ impl Striper {
         self.queue.remove(range)
     }
 
-    /// Adds new chunks to the queue.
     pub(crate) fn push(&mut self, chunks: impl Into<ChunkRange>) {
         self.queue.insert(chunks);
     }

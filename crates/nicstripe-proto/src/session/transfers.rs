@@ -9,7 +9,6 @@ use crate::{
     transfer::{receiver::Receiver, sender::Sender, stats::TransferStats},
 };
 
-/// Transfers of a session by ID.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
@@ -200,7 +199,6 @@ impl Transfers {
     }
 }
 
-/// State of a transfer at this end.
 #[derive(Debug)]
 pub(super) enum Transfer {
     /// Receiver of a download: the request was sent. Next state: `Deciding`.

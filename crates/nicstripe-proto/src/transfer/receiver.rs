@@ -27,7 +27,6 @@ use crate::{
 /// One acknowledgement per chunk woke the sender for every 256 KiB.
 pub(crate) const ACK_EVERY: u64 = 4;
 
-/// Maximum delay of an acknowledgement.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 
 /// Number of window updates per window. The sender seldom waits for an update if each is an eighth
@@ -62,7 +61,6 @@ pub(crate) struct Receiver {
     fresh: Vec<Subtree>,
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
-    /// True while a sync is active.
     pub(crate) syncing: bool,
     /// Byte counters of the transfer. `size` is set only in the result of [`Receiver::stats`].
     stats: TransferStats,

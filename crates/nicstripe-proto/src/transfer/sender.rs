@@ -20,7 +20,6 @@ use crate::{
     wire::message::End,
 };
 
-/// Sending half of one transfer.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) shape: Shape,
@@ -490,7 +489,6 @@ impl Sender {
             .map(|chunk| self.chunk_bytes(chunk))
     }
 
-    /// Returns the number of chunks that are not assigned to any path.
     pub(crate) fn queued_chunks(&self) -> u64 {
         self.striper.queued()
     }

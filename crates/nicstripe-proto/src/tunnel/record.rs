@@ -75,7 +75,6 @@ impl TargetRefusal {
     ];
 }
 
-/// Length of a record header in bytes.
 pub(super) const RECORD_HEADER: usize = 12;
 
 /// Maximum length of a target in bytes: the longest host name (RFC 1035), a colon and a port, with
@@ -162,7 +161,6 @@ impl<'a> RecordWriter<'a> {
 pub(crate) struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
-    /// Returns a decoder at the first record of `batch`.
     pub(crate) fn new(batch: &'a [u8]) -> Self {
         Self(batch)
     }

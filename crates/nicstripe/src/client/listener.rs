@@ -154,7 +154,6 @@ async fn read_number(
     Ok(u32::from_le_bytes(*bytes))
 }
 
-/// Makes the error of a listener of the error of its tunnel.
 fn of_listener(error: Error, address: &str) -> Error {
     match error {
         Error::Target {

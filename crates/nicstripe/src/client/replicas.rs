@@ -69,7 +69,6 @@ pub enum LeftReplica {
     Failed(Error),
 }
 
-/// Hears what happens.
 pub(crate) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
 struct Agreed {

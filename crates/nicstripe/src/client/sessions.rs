@@ -43,7 +43,6 @@ pub(super) struct Inner {
     pub(super) turns: Turns,
     pub(super) making: Making,
     pub(super) slot: parking_lot::Mutex<Slot>,
-    /// Held while a session is established.
     establishing: Mutex<()>,
 }
 
@@ -257,7 +256,6 @@ impl Inner {
         Some(transfer)
     }
 
-    /// Returns the name of a key in the peers file; `None` if it has none.
     pub(super) fn name_of(&self, key: &PublicKey) -> Option<String> {
         self.peers
             .find(key)

@@ -41,7 +41,6 @@ pub(crate) type Next<'a> =
 /// Future of something from another daemon.
 pub(crate) type Awaited<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
-/// Daemon from which files are fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Feeder {
     pub(crate) key: PublicKey,

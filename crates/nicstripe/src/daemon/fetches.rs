@@ -211,7 +211,6 @@ impl Fetches {
 }
 
 impl Fetching {
-    /// Fetches and writes some bytes.
     async fn fetch_some(&mut self, peer: &ServedPeer) -> Result<(), FileError> {
         let name = self.request.put.name.clone();
         let chunk = match timeout(PATIENCE, self.from.next()).await {

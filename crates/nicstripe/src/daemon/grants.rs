@@ -25,7 +25,6 @@ pub(super) struct Grants {
     has_ended: AtomicBool,
 }
 
-/// Grant of a peer to a key.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
     /// Key of the peer.
@@ -178,7 +177,6 @@ impl GrantedNames {
     }
 }
 
-/// Returns the error for all that an admitted key may not.
 pub(super) fn not_admitted(what: &dyn std::fmt::Display) -> FileError {
     let why = "this key is admitted to single files of one copy";
     FileError::refused("open", what, why).with_code(FailCode::NotPermitted)

@@ -40,13 +40,11 @@ pub(super) struct Roots {
 /// Root for peers without a `root=`.
 #[derive(Debug)]
 pub(super) enum Own {
-    /// Directory that was opened by its path.
     Path(PathBuf),
     /// Open directory or storage that the embedding program passed.
     Given(Served),
 }
 
-/// Directory of one path.
 #[derive(Debug, Default)]
 struct Slot {
     /// Held while a thread works on the path. At most one thread waits for a file system that does

@@ -53,7 +53,6 @@ impl ServedPeer {
         self.shared.pool.of(self.key())
     }
 
-    /// Returns the peer's quota of file descriptors.
     pub(super) fn files(&self) -> Quota {
         self.shared.files.of(self.key())
     }

@@ -26,11 +26,9 @@ use crate::{
     trust::Access,
 };
 
-/// Tree transfers of one session.
 #[derive(Debug)]
 pub(super) struct Trees {
     peer: Arc<ServedPeer>,
-    /// Permits for running transfers.
     permits: Arc<Semaphore>,
 }
 

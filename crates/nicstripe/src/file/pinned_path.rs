@@ -99,7 +99,6 @@ struct Walk {
     path: PathBuf,
     /// Remaining components, the next one last.
     ahead: Vec<OsString>,
-    /// Number of symbolic links followed.
     links: usize,
 }
 

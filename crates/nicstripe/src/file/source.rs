@@ -258,7 +258,6 @@ impl Source {
         self
     }
 
-    /// Returns the division of the source into chunks.
     pub(crate) fn grid(&self) -> Grid {
         Grid::new(self.identity.size, self.chunk_size)
     }

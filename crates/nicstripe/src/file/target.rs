@@ -110,7 +110,6 @@ impl TargetRequest {
         kept::forget(part).map_err(self.error("forget the hash of"))
     }
 
-    /// Returns the creation mask of the directory.
     fn mask(&self) -> u32 {
         creation_mask(&self.dir, umask())
     }

@@ -122,7 +122,6 @@ impl PeerProgram {
     }
 }
 
-/// Returns the features that this program supports.
 pub(crate) fn features() -> Features {
     let is_built_in = |feature: &Feature| match feature {
         Feature::Bench => SERVES_BENCH,

@@ -52,7 +52,6 @@ struct ListenPoint {
 /// interface. Must return quickly, since the next connection waits for it.
 pub(crate) type OnAccepted = Arc<dyn Fn(io::Result<(TcpStream, SocketAddr)>, &str) + Send + Sync>;
 
-/// Listening sockets of a daemon.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     /// Requested addresses; `None` for sockets supplied by the embedding program, which ignore

@@ -256,7 +256,6 @@ impl Drop for PeerRoutes {
 /// Host route that is removed unless a connection over it arrives before `until`.
 struct OnProbation {
     way: RouteEnds,
-    /// Index of the local interface.
     interface: u32,
     started_at: Instant,
     until: Instant,

@@ -108,7 +108,6 @@ impl FromStr for LinkRequest {
     }
 }
 
-/// Settings of a client's sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionSettings {
     pub(crate) port: u16,

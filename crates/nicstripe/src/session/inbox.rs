@@ -59,7 +59,10 @@ pub(crate) enum Input {
         names: BTreeSet<String>,
     },
     /// Client: an interface lost or regained its carrier.
-    Carrier { interface: String, up: bool },
+    Carrier {
+        interface: String,
+        up: bool,
+    },
     /// A thread or task of the session has panicked.
     Fault,
     /// A connection has received frames or chunks, or has ended.
@@ -73,7 +76,10 @@ pub(crate) enum Input {
     /// An I/O job has finished.
     Io(IoResult),
     /// A thread or task of a transfer has said something.
-    Said { transfer: TransferId, said: Said },
+    Said {
+        transfer: TransferId,
+        said: Said,
+    },
     /// Daemon: the answer to a name request is ready. `ends_changes` is true for the last of the
     /// changes that one I/O job makes in sequence.
     Done {
@@ -81,7 +87,6 @@ pub(crate) enum Input {
         answer: AnswerKind,
         ends_changes: bool,
     },
-    /// The owner of the session has given a command.
     Command(Command),
 }
 
@@ -122,7 +127,6 @@ pub(crate) struct Begin {
     pub(crate) first: (PathPlan, Established),
     pub(crate) terms: LinkTerms,
     pub(crate) pairing: Pairing,
-    /// Other links that the user named.
     pub(crate) named: Vec<PathPlan>,
     /// Told once the host routes of the first links are installed.
     pub(crate) reply: oneshot::Sender<Result<(), Error>>,
@@ -142,7 +146,6 @@ impl std::fmt::Debug for dyn Inspect {
     }
 }
 
-/// Sender of the answer to a name request.
 pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Unanswered>>;
 
 /// End of a request about names without an answer.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// Last progress of one transfer or request.
 #[derive(Debug)]
 pub(super) struct LastProgress {
     mark: Mark,

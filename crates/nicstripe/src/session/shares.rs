@@ -18,7 +18,6 @@ const MOST_CHUNKS: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct ChunkShares(Arc<Mutex<Keys>>);
 
-/// Chunks and busy sessions of each key.
 #[derive(Debug)]
 struct Keys {
     chunks: FairShares<Owner>,
@@ -43,7 +42,6 @@ impl Default for ChunkShares {
 }
 
 impl ChunkShares {
-    /// Returns the share of a new session of the key `owner`.
     pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
         ChunkShare {
             of: self.clone(),

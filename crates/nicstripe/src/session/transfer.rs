@@ -83,7 +83,6 @@ pub(super) struct Part {
 /// Received chunks of a stream, put in order.
 #[derive(Debug, Default)]
 pub(super) struct Reordered {
-    /// Chunks that wait for earlier ones.
     waiting: BTreeMap<ChunkId, ChunkBuffer>,
     /// Number of chunks that the kind has taken.
     taken: u64,

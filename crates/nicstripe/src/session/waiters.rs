@@ -97,7 +97,6 @@ impl Audience {
         }
     }
 
-    /// Removes a subscriber.
     pub(crate) fn leave(&self, events: &mpsc::Sender<Event>) {
         self.0
             .lock()

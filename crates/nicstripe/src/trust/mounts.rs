@@ -12,11 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Table of the mounts of this process.
 #[derive(Debug)]
 pub(super) struct Mounts(Vec<Mount>);
 
-/// Line of the table.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     /// Device number of the file system as `major:minor`.

@@ -38,7 +38,6 @@ pub(crate) struct Listeners {
 /// true if there were any.
 pub(crate) type FreeUp = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
-/// Accepted connections of a session.
 #[derive(Default)]
 struct Accepted {
     /// Number of the last one.
@@ -66,7 +65,6 @@ impl Listeners {
         }
     }
 
-    /// Returns true while the session has a listener.
     pub(super) fn is_listening(&self) -> bool {
         self.places.available_permits() < MOST_LISTENERS
     }
@@ -241,7 +239,6 @@ impl std::fmt::Debug for Listeners {
     }
 }
 
-/// Maximum number of listeners per session.
 const MOST_LISTENERS: usize = 64;
 
 /// Maximum number of connections of a listener that the client has not claimed. The kernel's backlog

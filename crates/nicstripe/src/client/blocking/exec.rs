@@ -35,7 +35,6 @@ pub(super) async fn output(
     })
 }
 
-/// Reads an output to its end.
 async fn whole(from: impl AsyncRead + Unpin, name: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read = from.take(MOST_OUTPUT + 1).read_to_end(&mut bytes).await;

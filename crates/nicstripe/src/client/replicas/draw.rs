@@ -549,7 +549,6 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// How a run ended.
 enum Received {
     All,
     /// The source has sent less.

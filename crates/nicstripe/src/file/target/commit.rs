@@ -19,7 +19,6 @@ use crate::file::{
     rename::rename_to_free, stored::etag_of,
 };
 
-/// Stage of a commit, between its turns.
 #[derive(Debug, Default)]
 pub(crate) enum CommitStage {
     #[default]

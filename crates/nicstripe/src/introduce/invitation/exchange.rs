@@ -238,7 +238,6 @@ pub(super) fn unexpected(address: SocketAddr, message: &Message) -> InvitationEr
 }
 
 impl Guess {
-    /// Returns the joiner's address.
     pub(super) fn remote(&self) -> SocketAddr {
         self.exchange.remote
     }

@@ -97,7 +97,6 @@ pub(super) struct Limits {
     pub(super) most: usize,
 }
 
-/// Accepted connection.
 struct Arrival {
     tcp: TcpStream,
     remote: SocketAddr,
@@ -135,7 +134,6 @@ impl Invitation {
         Self::with_code(identity, Code::from_random(random_bytes()), options)
     }
 
-    /// Like `open`, with this code.
     pub(super) fn with_code(
         identity: &Identity,
         code: Code,

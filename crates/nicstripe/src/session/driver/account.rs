@@ -151,7 +151,6 @@ impl Account {
         }
     }
 
-    /// Logs and counts the end of a transfer.
     pub(super) fn ended(
         &mut self,
         transfer: TransferId,

@@ -292,10 +292,6 @@ impl BatchSink {
 }
 
 impl Kind for BatchSink {
-    fn direction(&self) -> TransferDirection {
-        TransferDirection::Receive
-    }
-
     fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         match self.get.take() {
             Some(get) => at.session.get_tree(get),

@@ -97,7 +97,6 @@ impl Tree {
         }
     }
 
-    /// Checks that a name is a file with this tag.
     pub(super) fn check_tag(
         &self,
         operation: &'static str,

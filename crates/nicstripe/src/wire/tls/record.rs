@@ -268,7 +268,6 @@ impl SendBuffer {
         }
     }
 
-    /// Returns the unsent bytes.
     pub(crate) fn pending(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }

@@ -502,7 +502,6 @@ impl Socket {
     }
 }
 
-/// Discards the plaintext of a connection.
 fn discard(_: &[u8]) -> Result<(), TlsError> {
     Ok(())
 }
