@@ -68,7 +68,6 @@ pub(crate) struct Found {
     is_settled: bool,
     /// Digest of the whole file that the server promises.
     pub(crate) promised: Option<Expected>,
-    /// Version of HTTP.
     pub(crate) protocol: reqwest::Version,
     /// Time until the answer, with lookup, connection and TLS.
     pub(crate) took: Duration,

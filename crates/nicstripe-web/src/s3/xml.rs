@@ -24,7 +24,6 @@ pub(crate) fn parsed<T: Answer>(bytes: &[u8]) -> Option<T> {
     is_meant.then(|| from_reader(bytes).ok())?
 }
 
-/// Error of a store.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ErrorBody {
     #[serde(rename = "Code", default)]
@@ -112,7 +111,6 @@ impl Answer for CompletedBody {
     const ROOT: &str = "CompleteMultipartUploadResult";
 }
 
-/// Parts that an upload has.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PartsBody {
     #[serde(rename = "Part", default)]
