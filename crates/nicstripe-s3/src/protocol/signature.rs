@@ -214,7 +214,11 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
     let mut names = claim.signed_headers.clone();
     names.sort_unstable();
     let is_twice = names.windows(2).any(|pair| pair[0] == pair[1]);
-    if is_twice || names.iter().any(|name| has_capitals(name)) {
+    if is_twice
+        || names
+            .iter()
+            .any(|name| name.contains(|c: char| c.is_ascii_uppercase()))
+    {
         return Err(malformed(
             "signed headers are named in small letters and once",
         ));
@@ -231,10 +235,6 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
         Some(name) => Err(Code::ACCESS_DENIED.because(format!("the header {name} is not signed"))),
         None => Ok(()),
     }
-}
-
-fn has_capitals(name: &str) -> bool {
-    name.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 /// Returns the text whose hash is signed.

@@ -385,7 +385,8 @@ impl Upload {
             .query("prefix", self.place.key())
             .query("uploads", "");
         let reply = self.store.call(&call).await?;
-        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
+        let page = parsed(&reply.body, "ListMultipartUploadsResult");
+        let page: UploadsBody = page.ok_or_else(|| self.place.nonsense())?;
         let of_key = page
             .uploads
             .into_iter()
@@ -393,7 +394,7 @@ impl Upload {
         let mut empty = Vec::new();
         for BegunBody { upload, .. } in of_key.take(MOST_EMPTY) {
             let reply = self.store.call(&self.first_part(&upload)).await?;
-            let body: Option<PartsBody> = parsed(&reply.body);
+            let body: Option<PartsBody> = parsed(&reply.body, "ListPartsResult");
             if body.is_some_and(|body| body.parts.is_empty()) {
                 empty.push(upload);
             }
@@ -428,7 +429,7 @@ impl Upload {
             }
             created => (created?, true),
         };
-        let body: Option<CreatedBody> = parsed(&created.body);
+        let body: Option<CreatedBody> = parsed(&created.body, "InitiateMultipartUploadResult");
         let upload = body.map(|body| body.upload).filter(|upload| {
             !upload.is_empty() && upload.len() < 4096 && !upload.contains(char::is_control)
         });
@@ -459,8 +460,8 @@ impl Upload {
         };
         match completed {
             Ok(reply) => {
-                let body: Option<CompletedBody> = parsed(&reply.body);
-                let stored = body.and_then(|body| body.crc64);
+                let body = parsed(&reply.body, "CompleteMultipartUploadResult");
+                let stored = body.and_then(|body: CompletedBody| body.crc64);
                 Ok(stored.as_deref() == Some(&crc))
             }
             // The answer to the first request was lost.
@@ -506,7 +507,8 @@ impl Upload {
             }
             call.query.sort();
             let reply = self.store.call(&call).await?;
-            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
+            let page = parsed(&reply.body, "ListPartsResult");
+            let page: PartsBody = page.ok_or_else(|| self.place.nonsense())?;
             for part in page.parts {
                 let number = u64::from(part.number).wrapping_sub(1);
                 let length = going.pieces_len(number);
