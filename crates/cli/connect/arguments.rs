@@ -9,11 +9,12 @@ use nicstripe::{
 };
 
 use super::ssh::SshArgs;
+#[cfg(feature = "web")]
+use crate::text::first_true;
 use crate::{
     failure::{Failure, usage},
     places,
     text::{
-        first_true,
         quantity::{parse_rate, parse_time},
         shown,
     },
