@@ -6,7 +6,7 @@ use clap::{Args, Command, builder::Resettable};
 use clap_mangen::Man as Page;
 
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, usage},
     output::stdout,
 };
 
@@ -48,7 +48,7 @@ impl Man {
                 let name = name.replacen('-', " ", 1);
                 let text =
                     format!("no command {name:?}: expected one listed by `nicstripe --help`");
-                Err(Fault::new(Exit::Usage, text).into())
+                Err(usage(text).into())
             }
         }
     }
@@ -131,7 +131,6 @@ fn with_values(page: &str, command: &Command) -> String {
     format!("{before}{SYNOPSIS}{line}\n{after}")
 }
 
-/// Heading of the synopsis in a page.
 const SYNOPSIS: &str = ".SH SYNOPSIS\n";
 
 /// Section of a help text: a heading and its lines.

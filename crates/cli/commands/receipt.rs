@@ -3,8 +3,8 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
+    io::{self, Read as _},
+    path::Path,
     time::SystemTime,
 };
 
@@ -18,8 +18,9 @@ use nicstripe::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
-    text::{link_text, shown},
+    failure::{Failure, Fault, exit::Exit, usage},
+    output::files,
+    text::{date::Date, link_text, shown},
 };
 
 /// Receipt as it is written. No field is unknown: one that no one signed would look as if it were.
@@ -50,7 +51,6 @@ pub(crate) struct Words {
     links: Vec<Link>,
 }
 
-/// Link that carried data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Link {
@@ -70,7 +70,7 @@ impl Words {
         let links = report.links.iter().filter(|link| link.bytes > 0);
         Self {
             source,
-            started: text_of(started),
+            started: Date::of(started).rfc3339(),
             milliseconds: report.elapsed.as_millis() as u64,
             links: links
                 .map(|link| Link {
@@ -90,7 +90,6 @@ impl Words {
 }
 
 impl Document {
-    /// Returns the document of a receipt.
     pub(crate) fn of(receipt: &Receipt, receiver: &PublicKey, copy: Words) -> Self {
         let outline = &receipt.outline;
         let values = outline.values().iter();
@@ -98,9 +97,9 @@ impl Document {
             schema: SCHEMA.to_owned(),
             name: receipt.name.to_string(),
             size: outline.size(),
-            modified: text_of(receipt.modified),
+            modified: Date::of(receipt.modified).rfc3339(),
             blake3: outline.digest().to_string(),
-            received: text_of(receipt.at),
+            received: Date::of(receipt.at).rfc3339(),
             receiver: receiver.to_string(),
             sender: receipt.sender.to_string(),
             copy,
@@ -108,6 +107,14 @@ impl Document {
             piece_size: PIECE,
             pieces: values.map(|value| Digest(value.0).to_string()).collect(),
         }
+    }
+
+    /// Writes the receipt, durably.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_vec(self).map_err(io::Error::from);
+        let mut text = text.map_err(Failure::writing(path))?;
+        text.push(b'\n');
+        files::replace(path, &text)
     }
 
     /// Reads a receipt; `None` if the file is something else.
@@ -188,53 +195,6 @@ impl Document {
     }
 }
 
-/// File for a receipt, which gets its name when the receipt is in it.
-#[derive(Debug)]
-pub(crate) struct Place {
-    file: tempfile::NamedTempFile,
-    path: PathBuf,
-}
-
-impl Place {
-    /// Makes sure that a receipt can be written at a path.
-    pub(crate) fn at(path: &Path) -> Result<Self, Failure> {
-        let writing = Failure::writing(path);
-        if path.is_dir() {
-            return Err(writing(io::ErrorKind::IsADirectory.into()));
-        }
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        let file = tempfile::Builder::new()
-            .prefix(".nicstripe-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-            .tempfile_in(parent.unwrap_or(Path::new(".")))
-            .map_err(writing)?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-        })
-    }
-
-    /// Writes a receipt, durably.
-    pub(crate) fn write(mut self, document: &Document) -> Result<(), Failure> {
-        let writing = Failure::writing(&self.path);
-        let mut text = serde_json::to_vec(document)
-            .map_err(io::Error::from)
-            .map_err(writing)?;
-        text.push(b'\n');
-        let written = self.file.write_all(&text);
-        let written = written.and_then(|()| self.file.as_file().sync_all());
-        written.map_err(writing)?;
-        let named = self.file.persist(&self.path);
-        named.map_err(|error| writing(error.error)).map(drop)
-    }
-}
-
-fn text_of(time: SystemTime) -> String {
-    Timestamp::try_from(time).map_or_else(|_| String::new(), |time| time.to_string())
-}
-
 fn time_of(text: &str) -> Option<SystemTime> {
     Some(text.parse::<Timestamp>().ok()?.into())
 }
@@ -257,12 +217,13 @@ fn malformed(path: &Path, why: &str) -> Fault {
 }
 
 pub(crate) fn of_one_file() -> Fault {
-    let text = "a receipt is of one file: expected FILE HOST:PATH or HOST:FILE PATH";
-    Fault::new(Exit::Usage, text)
+    usage("a receipt is of one file: expected FILE HOST:PATH or HOST:FILE PATH")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use nicstripe::trust::Identity;
 
     use super::*;
@@ -275,7 +236,7 @@ mod tests {
             nicstripe::receipts::outline_of(&File::open(&file).unwrap(), 3_000_000).unwrap();
         let words = Words {
             source: "file".into(),
-            started: text_of(SystemTime::UNIX_EPOCH),
+            started: Date::of(SystemTime::UNIX_EPOCH).rfc3339(),
             milliseconds: 5,
             links: vec![Link {
                 link: "eth1".into(),
@@ -294,7 +255,7 @@ mod tests {
         let mut document = Document::of(&receipt.unwrap(), &receiver.public_key(), words);
         change(&mut document);
         let path = folder.join("r.json");
-        Place::at(&path).unwrap().write(&document).unwrap();
+        document.write(&path).unwrap();
         path
     }
 
@@ -329,8 +290,8 @@ mod tests {
         let changes: [fn(&mut Document); 8] = [
             |document| document.size += 1,
             |document| document.name = "b/file".into(),
-            |document| document.modified = text_of(SystemTime::UNIX_EPOCH),
-            |document| document.received = text_of(SystemTime::UNIX_EPOCH),
+            |document| document.modified = Date::of(SystemTime::UNIX_EPOCH).rfc3339(),
+            |document| document.received = Date::of(SystemTime::UNIX_EPOCH).rfc3339(),
             |document| document.sender = document.receiver.clone(),
             |document| document.receiver = document.sender.clone(),
             |document| document.copy.source = "other".into(),

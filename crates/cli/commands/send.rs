@@ -17,7 +17,7 @@ use crate::{
         by_code::{Offering, item},
         invitation::Meeting,
     },
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, usage},
     output::terminal::Terminal,
 };
 
@@ -57,7 +57,7 @@ impl Send {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let (code, files) = match self.words.split_last() {
             Some((code, files)) if !files.is_empty() => (code, files),
-            _ => return Err(Fault::new(Exit::Usage, NO_CODE).into()),
+            _ => return Err(usage(NO_CODE).into()),
         };
         let code = code.to_string_lossy().into_owned();
         let words: Vec<String> = self.host.iter().cloned().chain([code]).collect();
@@ -82,7 +82,7 @@ impl Send {
 /// Returns the path of a source with its own name: `dir` for `dir/`, and the real path for `.`.
 fn source(file: &OsStr) -> Result<PathBuf, Failure> {
     if file == "-" {
-        return Err(Fault::new(Exit::Usage, PIPE).into());
+        return Err(usage(PIPE).into());
     }
     let path: PathBuf = Path::new(file).components().collect();
     if path.file_name().is_some() {
@@ -91,7 +91,7 @@ fn source(file: &OsStr) -> Result<PathBuf, Failure> {
     let real = fs::canonicalize(&path).map_err(Failure::opening(&path))?;
     match real.file_name() {
         Some(_) => Ok(real),
-        None => Err(Fault::new(Exit::Usage, NAMELESS).into()),
+        None => Err(usage(NAMELESS).into()),
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
     trust::access,
 };
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, exit::Exit, usage},
     output::{logging, terminal::Terminal},
     places,
     process::{runtime, signals::Signals, streams},
@@ -91,7 +91,7 @@ impl SshServer {
                 }
             }
             let called = Called::parse(&String::from_utf8_lossy(&line)).map_err(|why| {
-                Fault::new(Exit::Usage, format!("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({why})"))
+                usage(format!("ssh-server is started by ssh, for a client such as nicstripe cp FILE USER@HOST: ({why})"))
             })?;
             let opened = self.open(&called, routes).await;
             let (daemon, reply) = match opened {
@@ -126,7 +126,7 @@ impl SshServer {
         }
         if self.root.is_none() && (self.read_only || self.append_only) {
             let text = "--read-only and --append-only need --root DIR, the directory to serve";
-            return Err(Fault::new(Exit::Usage, text).into());
+            return Err(usage(text).into());
         }
         let home = match (&self.root, self.is_restricted()) {
             (Some(root), _) => std::path::absolute(root).map_err(Failure::opening(root))?,
@@ -211,5 +211,4 @@ fn home_of(name: &str) -> Option<PathBuf> {
 
 /// Maximum wait for the client, which sends its line at once.
 const FIRST_LINE: Duration = Duration::from_secs(60);
-/// Buffer size of a pipe in bytes.
 const PIPE: usize = 64 << 10;

@@ -106,7 +106,6 @@ fn of_this_machine() -> Result<Vec<Value>, Failure> {
     Ok(found)
 }
 
-/// Returns the processes that the command lists at the peer.
 async fn listed(client: &Client, host: &Place) -> Result<Vec<Value>, Failure> {
     let (printed, printing) = duplex(PIPE);
     let ended = client.exec(["nicstripe", "status", "--json"], empty(), printed, sink());
@@ -276,7 +275,6 @@ const SCHEMA: &str = "nicstripe-status/1";
 /// Maximum size of another machine's answer.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Buffer size of a pipe in bytes.
 const PIPE: usize = 64 << 10;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use nicstripe_web::{FetchOptions, MeasuredLink, Survey, SurveyedLink, WebUrl, me
 
 use crate::{
     connect::arguments::LinkArgs,
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, usage},
     output::{json::Object, stdout},
     process::signals::Signals,
     text::{
@@ -31,7 +31,6 @@ pub(super) fn options(links: &LinkArgs) -> Result<FetchOptions, Failure> {
     Ok(over_interfaces(links))
 }
 
-/// Returns the options of a fetch over the interfaces of the command line.
 pub(super) fn over_interfaces(links: &LinkArgs) -> FetchOptions {
     let mut options = FetchOptions::default();
     let names = links.link.iter().map(|link| link.local.to_string());
@@ -41,8 +40,7 @@ pub(super) fn over_interfaces(links: &LinkArgs) -> FetchOptions {
 }
 
 pub(super) fn refused(option: &str) -> Failure {
-    let text = format!("{option} cannot be used with a web server");
-    Fault::new(Exit::Usage, text).into()
+    usage(format!("{option} cannot be used with a web server")).into()
 }
 
 pub(super) async fn survey(url: &WebUrl, links: &LinkArgs) -> Result<Survey, Failure> {
@@ -51,7 +49,6 @@ pub(super) async fn survey(url: &WebUrl, links: &LinkArgs) -> Result<Survey, Fai
     Ok(Survey::of(url, &options).await?)
 }
 
-/// Prints the links of a survey.
 pub(super) fn print_survey(url: &WebUrl, survey: &Survey) -> Result<(), Failure> {
     stdout::line(format_args!("{url}"))?;
     let heads = ["link", "address", "protocol", "speed", "answer", "state"];
@@ -102,7 +99,6 @@ fn usable(survey: &Survey) -> usize {
         .count()
 }
 
-/// Returns the fields of the document of `links` with a web server.
 pub(super) fn document(url: &WebUrl, survey: &Survey) -> Object {
     let link = |link: &SurveyedLink| {
         Object::default()
@@ -144,7 +140,6 @@ pub(super) async fn bench(
     signals.unless_stopped(measuring).await
 }
 
-/// Prints a table of rates.
 pub(super) fn print_bench(url: &WebUrl, measured: &[MeasuredLink]) -> Result<(), Failure> {
     stdout::line(format_args!("{url}"))?;
     let row = |link: &MeasuredLink| {
@@ -173,7 +168,6 @@ pub(super) fn print_bench(url: &WebUrl, measured: &[MeasuredLink]) -> Result<(),
     ))
 }
 
-/// Returns the fields of the document of `bench` with a web server.
 pub(super) fn bench_document(url: &WebUrl, measured: &[MeasuredLink]) -> Object {
     let link = |link: &MeasuredLink| {
         Object::default()
@@ -186,5 +180,4 @@ pub(super) fn bench_document(url: &WebUrl, measured: &[MeasuredLink]) -> Object 
         .list("links", measured, link)
 }
 
-/// Name and version of the document of `bench` with a web server.
 pub(super) const BENCH_SCHEMA: &str = "nicstripe-web-bench/1";

@@ -9,11 +9,12 @@ use nicstripe::{
 };
 
 use super::ssh::SshArgs;
+#[cfg(feature = "web")]
+use crate::text::first_true;
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, usage},
     places,
     text::{
-        first_true,
         quantity::{parse_rate, parse_time},
         shown,
     },
@@ -75,7 +76,6 @@ impl LinkArgs {
     }
 
     #[cfg(feature = "web")]
-    /// Returns the interfaces of `--exclude-link`.
     pub(crate) fn excluded(&self) -> &[String] {
         &self.exclude_link
     }
@@ -95,7 +95,7 @@ impl LinkArgs {
             let text = format!(
                 "--link {name} is given twice: expected each link once; more connections a link: --streams N"
             );
-            return Err(Fault::new(Exit::Usage, text).into());
+            return Err(usage(text).into());
         }
         if self.exclude_link.is_empty() {
             return Ok(());
@@ -110,7 +110,7 @@ impl LinkArgs {
         let text = format!(
             "cannot exclude interface {name:?}, which does not exist: expected one of {names}"
         );
-        Err(Fault::new(Exit::Usage, text).into())
+        Err(usage(text).into())
     }
 
     /// Restricts a client to the links and the IP version that the options select.

@@ -7,7 +7,7 @@ use nicstripe::{Client, Error, FailCode, Kind, Name, NameError};
 
 use super::pattern::{Pattern, is_special, without_braces};
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, exit::Exit, usage},
     text::invocation::Invocation,
 };
 
@@ -38,7 +38,7 @@ pub(crate) async fn names_of(client: &Client, name: &Name) -> Result<Vec<Name>, 
             let is_copy = Invocation::of_this_process().is_of("cp");
             let text = format!("more than 1,024 names match \"{name}\"");
             let hint = is_copy.then(|| WITH_FILTERS.to_owned());
-            return Err(Fault::new(Exit::Usage, text).hinted(hint).into());
+            return Err(usage(text).hinted(hint).into());
         }
     }
     if found.is_empty() {

@@ -41,7 +41,6 @@ pub(crate) fn path_of<'a>(components: impl IntoIterator<Item = &'a [u8]>) -> Pat
 /// Source or target of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// Local file or directory.
     Local(PathBuf),
     /// File or directory at a daemon.
     Remote(Remote),
@@ -206,13 +205,11 @@ fn is_of_scheme(argument: &OsStr, schemes: &[&[u8]]) -> bool {
 }
 
 #[cfg(feature = "web")]
-/// Returns true if the argument is a URL of a web server.
 pub(crate) fn is_web_url(argument: &OsStr) -> bool {
     is_of_scheme(argument, &[b"http", b"https"])
 }
 
 #[cfg(feature = "web")]
-/// Returns true if the argument is a place in an S3 store.
 pub(crate) fn is_s3(argument: &OsStr) -> bool {
     is_of_scheme(argument, &[b"s3"])
 }

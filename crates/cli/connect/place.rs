@@ -30,10 +30,11 @@ pub(crate) struct Place {
 pub(crate) enum Via {
     /// The daemon; ssh if none answers at a host that is no trusted peer.
     Either,
-    /// The daemon.
     Daemon,
     /// ssh, as this user; `None` for the one that ssh chooses.
-    Ssh { user: Option<User> },
+    Ssh {
+        user: Option<User>,
+    },
 }
 
 impl Via {
@@ -61,7 +62,6 @@ impl Place {
         })
     }
 
-    /// Returns the same host, reached by ssh.
     pub(super) fn by_ssh(&self) -> Self {
         match &self.via {
             Via::Ssh { .. } => self.clone(),

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::{
     arguments::LinkArgs,
     by_code::{self, Offering},
-    location::{LocationError, rooted},
+    location::{Location, LocationError, Remote, rooted},
     place::{Place, Via},
     ssh::{self, Channel},
     ssh_path::{Homes, leaves_home, located, user_of},
@@ -35,7 +35,6 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Connected {
     pub(crate) client: Client,
-    /// Place by which the peer was reached.
     place: Place,
     start: Start,
     introducer: Introducer,
@@ -68,6 +67,17 @@ impl Connected {
             Start::Root(None) => Ok(None),
             Start::Home(homes) => located(path, &self.place, homes),
         }
+    }
+
+    /// Returns what a remote path means, relative to where names begin; `None` if that is what was typed.
+    pub(crate) fn located(&self, typed: &OsStr) -> Result<Option<Remote>, LocationError> {
+        let inside = self.inside(typed)?;
+        Ok(
+            match inside.map(|inside| Location::parse(&inside)).transpose()? {
+                Some(Location::Remote(remote)) => Some(remote),
+                _ => None,
+            },
+        )
     }
 
     /// Closes the session, and then what introduced the peer.

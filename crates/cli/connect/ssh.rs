@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use self::exchange::{SSH_FAILED, Started, not_started};
 use super::place::Place;
 use crate::{
-    failure::{Fault, exit::Exit},
+    failure::{Fault, exit::Exit, usage},
     output::terminal::Terminal,
     text::shown,
 };
@@ -53,8 +53,9 @@ impl SshArgs {
     fn words(&self) -> Result<Option<Vec<String>>, Fault> {
         let words = shell_words::split(&self.rsh).map_err(|error| {
             let text = shown(&self.rsh);
-            let text = format!("the ssh command is not a command line: {text:?}: {error}");
-            Fault::new(Exit::Usage, text)
+            usage(format!(
+                "the ssh command is not a command line: {text:?}: {error}"
+            ))
         })?;
         Ok((!words.is_empty()).then_some(words))
     }
@@ -115,7 +116,7 @@ pub(super) async fn open(
         let text = format!(
             "{place} is reached by ssh, which is switched off by an empty --rsh or NICSTRIPE_SSH"
         );
-        Fault::new(Exit::Usage, text)
+        usage(text)
     })?;
     let forward = args.allow_ssh_data.then(Forward::choose).transpose();
     let forward = forward.map_err(not_started("a forwarded port"))?;

@@ -30,7 +30,6 @@ pub(crate) struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Returns the first option that was given.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
         first_true([
             (self.endpoint.is_some(), "--endpoint"),

@@ -132,7 +132,6 @@ impl Fault {
         self.hinted(Some(hint.into()))
     }
 
-    /// Sets the hint, or none.
     pub(crate) fn hinted(self, hint: Option<String>) -> Self {
         Self { hint, ..self }
     }
@@ -146,6 +145,11 @@ impl Fault {
     pub(crate) fn reading(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::new(Exit::Files, format!("cannot read {path:?}")).because(source)
     }
+}
+
+/// Returns the error of a command line that makes no sense.
+pub(crate) fn usage(text: impl Into<String>) -> Fault {
+    Fault::new(Exit::Usage, text)
 }
 
 impl CommandError for Fault {

@@ -25,7 +25,7 @@ use tracing_subscriber::{
 };
 
 use super::terminal::{MessageFormat, Priority, Terminal};
-use crate::failure::{Failure, Fault, exit::Exit};
+use crate::failure::{Failure, usage};
 
 /// Format of log records on standard error, chosen by the daemon's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -147,9 +147,7 @@ impl LogFilter {
             text.clone()
         };
         let expected = "expected a level, or targets with levels such as nicstripe=debug";
-        let wrong = |error| {
-            Fault::new(Exit::Usage, format!("{key} is {text:?}: {expected}")).because(error)
-        };
+        let wrong = |error| usage(format!("{key} is {text:?}: {expected}")).because(error);
         Ok(EnvFilter::try_new(filter).map_err(wrong)?)
     }
 }

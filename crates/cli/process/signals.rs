@@ -62,12 +62,16 @@ impl Signals {
         Ok(())
     }
 
-    /// Removes the progress bars from the terminal before SIGTSTP (`^Z`) suspends the process. What
-    /// the shell prints meanwhile would be overwritten when they are drawn again.
-    pub(crate) fn clear_on_suspend(&mut self, terminal: &Terminal) -> Result<(), Failure> {
-        self.suspend = Stream::take(SignalKind::from_raw(Suspend::TSTP.as_raw()))?;
-        self.terminal = Some(terminal.clone());
-        Ok(())
+    /// Like [`take`](Self::take), and removes the progress bars from the terminal before SIGTSTP (`^Z`)
+    /// suspends the process. What the shell prints meanwhile would be overwritten when they are drawn
+    /// again.
+    pub(crate) fn with_bars(terminal: &Terminal) -> Result<Self, Failure> {
+        let mut signals = Self::take()?;
+        if terminal.can_redraw() {
+            signals.suspend = Stream::take(SignalKind::from_raw(Suspend::TSTP.as_raw()))?;
+            signals.terminal = Some(terminal.clone());
+        }
+        Ok(signals)
     }
 
     /// Waits for the next signal. Cancel safe.

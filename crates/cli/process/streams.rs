@@ -32,7 +32,7 @@ use tokio::{
     },
 };
 
-use crate::failure::{Fault, exit::Exit};
+use crate::failure::{Fault, usage};
 
 pub(crate) fn check_input() -> Result<(), Fault> {
     check(rustix::stdio::raw_stdin(), "standard input")
@@ -45,10 +45,9 @@ pub(crate) fn check_output() -> Result<(), Fault> {
 /// Returns an error for a closed stream, in whose place the Rust runtime has opened `/dev/null`.
 fn check(stream: i32, name: &str) -> Result<(), Fault> {
     match was_closed_at_start(stream) {
-        true => {
-            let text = format!("{name} is closed: expected a file, a pipe or /dev/null");
-            Err(Fault::new(Exit::Usage, text))
-        }
+        true => Err(usage(format!(
+            "{name} is closed: expected a file, a pipe or /dev/null"
+        ))),
         false => Ok(()),
     }
 }
@@ -58,6 +57,10 @@ fn check(stream: i32, name: &str) -> Result<(), Fault> {
 pub(crate) fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
+
+/// Buffer size of a pipe in bytes, the maximum for unprivileged users (`/proc/sys/fs/pipe-max-size`):
+/// reduces wake-ups of its reader and writer.
+pub(crate) const PIPE: usize = 1 << 20;
 
 /// Opens standard input for a task. If it is a pipe, sets the size of its buffer in bytes. Must be
 /// called inside a runtime.

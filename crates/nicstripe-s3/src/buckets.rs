@@ -14,7 +14,6 @@ use crate::{
     store::Store,
 };
 
-/// Lists all buckets.
 pub(crate) async fn list(store: &Store) -> Result<Reply, S3Error> {
     let mut entries = store
         .client
@@ -41,18 +40,13 @@ pub(crate) async fn list(store: &Store) -> Result<Reply, S3Error> {
         }
     }
     xml.close("Buckets");
-    Ok(reply::xml(
-        StatusCode::OK,
-        &xml.end("ListAllMyBucketsResult"),
-    ))
+    Ok(reply::found(&xml.end()))
 }
 
-/// Makes a bucket.
 pub(crate) async fn create(store: &Store, bucket: &Bucket) -> Result<Reply, S3Error> {
     match store.require_bucket(bucket).await {
         Ok(()) => {
-            let why = "the bucket exists";
-            return Err(S3Error::new(Code::BUCKET_ALREADY_OWNED_BY_YOU, why));
+            return Err(Code::BUCKET_ALREADY_OWNED_BY_YOU.because("the bucket exists"));
         }
         Err(error) if error.code == Code::NO_SUCH_BUCKET => {}
         Err(error) => return Err(error),
@@ -74,10 +68,9 @@ pub(crate) async fn delete(store: &Store, bucket: &Bucket) -> Result<Reply, S3Er
     let left = store.client.remove_dirs(&dirs).await?;
     match left.into_iter().find(|one| one.name == bucket.dir) {
         None => Ok(reply::empty(StatusCode::NO_CONTENT)),
-        Some(one) if one.error.fail_code() == Some(FailCode::Exists) => Err(S3Error::new(
-            Code::BUCKET_NOT_EMPTY,
-            "the bucket is not empty",
-        )),
+        Some(one) if one.error.fail_code() == Some(FailCode::Exists) => {
+            Err(Code::BUCKET_NOT_EMPTY.because("the bucket is not empty"))
+        }
         Some(one) => Err(S3Error::from(one.error).missing(Code::NO_SUCH_BUCKET)),
     }
 }
@@ -90,7 +83,7 @@ pub(crate) fn configuration(what: &str) -> Result<Reply, S3Error> {
         "logging" => return Ok(constant("BucketLoggingStatus")),
         "notification" => return Ok(constant("NotificationConfiguration")),
         "accelerate" => return Ok(constant("AccelerateConfiguration")),
-        "acl" => return Ok(reply::xml(StatusCode::OK, &acl())),
+        "acl" => return Ok(reply::found(&acl())),
         "tagging" => "NoSuchTagSet",
         "policy" | "policyStatus" => "NoSuchBucketPolicy",
         "cors" => "NoSuchCORSConfiguration",
@@ -101,26 +94,20 @@ pub(crate) fn configuration(what: &str) -> Result<Reply, S3Error> {
         "object-lock" => "ObjectLockConfigurationNotFoundError",
         "publicAccessBlock" => "NoSuchPublicAccessBlockConfiguration",
         "ownershipControls" => "OwnershipControlsNotFoundError",
-        _ => {
-            let why = format!("{what} is not supported");
-            return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
-        }
+        _ => return Err(S3Error::unsupported(what)),
     };
-    Err(S3Error::new(
-        Code::not_configured(word),
-        format!("buckets have no {what} here"),
-    ))
+    Err(Code::not_configured(word).because(format!("buckets have no {what} here")))
 }
 
 /// Returns the tags of an object: none.
 pub(crate) fn object_tags() -> Reply {
     let mut xml = Xml::new("Tagging");
     xml.open("TagSet").close("TagSet");
-    reply::xml(StatusCode::OK, &xml.end("Tagging"))
+    reply::found(&xml.end())
 }
 
 fn constant(root: &str) -> Reply {
-    reply::xml(StatusCode::OK, &Xml::new(root).end(root))
+    reply::found(&Xml::new(root).end())
 }
 
 /// Returns the access control list of everything: the key pair may do all that the daemon permits.
@@ -134,7 +121,7 @@ fn acl() -> String {
         .close("Grantee")
         .text("Permission", "FULL_CONTROL");
     xml.close("Grant").close("AccessControlList");
-    xml.end("AccessControlPolicy")
+    xml.end()
 }
 
 pub(crate) fn owner(xml: &mut Xml) {

@@ -29,7 +29,7 @@ pub(crate) async fn source(
     store: &Store,
     headers: &HeaderMap,
 ) -> Result<(Target, Object), S3Error> {
-    let invalid = |why: &'static str| S3Error::new(Code::INVALID_ARGUMENT, why);
+    let invalid = |why: &'static str| Code::INVALID_ARGUMENT.because(why);
     let text = headers.get(SOURCE).and_then(|value| value.to_str().ok());
     let text = text.ok_or_else(|| invalid("x-amz-copy-source is missing"))?;
     let (path, version) = text.split_once('?').unwrap_or((text, ""));
@@ -65,7 +65,7 @@ pub(crate) async fn copy(
     store.require_bucket(&target.bucket).await?;
     if from.is_folder != target.is_folder {
         let why = "a directory is copied to a key with a slash, and only there";
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because(why));
     }
     if from.is_folder {
         make_folder(store, target, writing).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn copy(
     }
     if from.name == target.name && attributes.is_none() {
         let why = "a copy to itself changes something: expected x-amz-metadata-directive: REPLACE";
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because(why));
     }
     let (store, target) = (store.clone(), target.clone());
     let options = RenameOptions {
@@ -121,18 +121,14 @@ fn replacing(headers: &HeaderMap) -> Result<Option<ObjectAttributes>, S3Error> {
     let attributes = stored::requested(headers)?;
     let text = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     if !matches!(text("x-amz-tagging-directive"), None | Some(b"COPY")) {
-        return Err(S3Error::new(
-            Code::NOT_IMPLEMENTED,
-            "objects have no tags here",
-        ));
+        return Err(Code::NOT_IMPLEMENTED.because("objects have no tags here"));
     }
     match text("x-amz-metadata-directive") {
         None | Some(b"COPY") => Ok(None),
         Some(b"REPLACE") => Ok(Some(attributes)),
-        Some(_) => Err(S3Error::new(
-            Code::INVALID_ARGUMENT,
-            "x-amz-metadata-directive is COPY or REPLACE",
-        )),
+        Some(_) => {
+            Err(Code::INVALID_ARGUMENT.because("x-amz-metadata-directive is COPY or REPLACE"))
+        }
     }
 }
 
@@ -140,5 +136,5 @@ fn result(etag: &str, modified: SystemTime) -> String {
     let mut xml = Xml::new("CopyObjectResult");
     xml.text("LastModified", &date::iso(modified))
         .text("ETag", &quoted(etag));
-    xml.end("CopyObjectResult")
+    xml.end()
 }

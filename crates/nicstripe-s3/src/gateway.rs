@@ -80,13 +80,13 @@ impl Gateway {
     /// Returns the response to a request for another host name.
     pub fn misdirected(&self, head: &Parts) -> Reply {
         let why = "the request is for another host";
-        self.refuse(head, &S3Error::new(Code::FORWARDED, why))
+        self.refuse(head, &Code::FORWARDED.because(why))
     }
 
     /// Returns the response to a request from a web page.
     pub fn from_a_page(&self, head: &Parts) -> Reply {
         let why = "the request is from a web page";
-        self.refuse(head, &S3Error::new(Code::ACCESS_DENIED, why))
+        self.refuse(head, &Code::ACCESS_DENIED.because(why))
     }
 
     /// Carries out a request. What it wrote until it fails or is dropped leaves nothing.

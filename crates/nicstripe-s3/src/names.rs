@@ -30,13 +30,13 @@ impl Bucket {
         if !is_bucket(name.as_bytes()) {
             let why =
                 "a bucket is a directory of letters, digits, `-`, `_` and `.`, not at the start";
-            return Err(S3Error::new(Code::INVALID_BUCKET_NAME, why));
+            return Err(Code::INVALID_BUCKET_NAME.because(why));
         }
         let above = base.into_iter().flat_map(Name::components);
         let dir = Name::new(above.chain([name.as_bytes()]));
         Ok(Self {
             name: name.to_owned(),
-            dir: dir.map_err(|error| S3Error::new(Code::INVALID_BUCKET_NAME, error.to_string()))?,
+            dir: dir.map_err(|error| Code::INVALID_BUCKET_NAME.because(error.to_string()))?,
         })
     }
 
@@ -44,13 +44,12 @@ impl Bucket {
     pub(crate) fn target(&self, key: &str) -> Result<Target, S3Error> {
         if key.len() > LONGEST_KEY {
             let why = format!("a key has at most {LONGEST_KEY} bytes");
-            return Err(S3Error::new(Code::KEY_TOO_LONG, why));
+            return Err(Code::KEY_TOO_LONG.because(why));
         }
         let is_folder = key.ends_with('/');
         let path = key.strip_suffix('/').unwrap_or(key);
         let refused = |why: String| {
-            let why = format!("a key is the path of a file here: {why}");
-            S3Error::new(Code::INVALID_ARGUMENT, why)
+            Code::INVALID_ARGUMENT.because(format!("a key is the path of a file here: {why}"))
         };
         let below = path.split('/').map(str::as_bytes);
         let name = Name::new(self.dir.components().chain(below));
@@ -75,7 +74,7 @@ impl Bucket {
     /// Returns the directory for the parts of uploads.
     pub(crate) fn uploads(&self) -> Result<Name, S3Error> {
         let uploads = self.below(UPLOADS);
-        uploads.ok_or_else(|| S3Error::new(Code::INVALID_BUCKET_NAME, "the bucket is too deep"))
+        uploads.ok_or_else(|| Code::INVALID_BUCKET_NAME.because("the bucket is too deep"))
     }
 }
 
@@ -89,7 +88,6 @@ impl Target {
     }
 }
 
-/// Returns true if a directory of this name is a bucket.
 pub(crate) fn is_bucket(name: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     !name.is_empty() && name.len() <= 255 && !name.starts_with(b".") && name.iter().all(is_plain)

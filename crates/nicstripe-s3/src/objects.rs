@@ -33,8 +33,7 @@ pub(crate) async fn get(
             // It was replaced between its metadata and its content.
             Err(Failed::Replaced) if attempts < MOST_ATTEMPTS => attempts += 1,
             Err(Failed::Replaced) => {
-                let why = "the object is being replaced";
-                return Err(S3Error::new(Code::SLOW_DOWN, why));
+                return Err(Code::SLOW_DOWN.because("the object is being replaced"));
             }
             Err(Failed::Other(error)) if error.is_missing() => {
                 store.require_bucket(&target.bucket).await?;
@@ -114,7 +113,7 @@ pub(crate) async fn found(store: &Store, target: &Target) -> Result<Object, S3Er
     let stat = store.client.stat(&target.name).await;
     let mut stat = stat.map_err(S3Error::of_read)?;
     if stat.kind != Kind::Dir {
-        return Err(S3Error::new(Code::NO_SUCH_KEY, "there is no such object"));
+        return Err(Code::NO_SUCH_KEY.because("there is no such object"));
     }
     stat.size = 0;
     Ok(Object {
@@ -127,7 +126,7 @@ pub(crate) async fn found(store: &Store, target: &Target) -> Result<Object, S3Er
 pub(crate) fn folder_attributes() -> Result<ObjectAttributes, S3Error> {
     let mut attributes = ObjectAttributes::new();
     let kind = attributes.set("content-type", "application/x-directory");
-    kind.map_err(|error| S3Error::new(Code::INTERNAL_ERROR, error.to_string()))?;
+    kind.map_err(|error| Code::INTERNAL_ERROR.because(error.to_string()))?;
     crate::stored::keep_etag(&mut attributes, EMPTY_MD5, 0)?;
     Ok(attributes)
 }

@@ -45,7 +45,7 @@ pub(crate) async fn writing(
         true => {
             let object = store.object(&target.name).await?;
             conditions.require(&object.etag(), object.stat.modified)?;
-            let untold = || S3Error::new(Code::NOT_IMPLEMENTED, "the daemon tells no entity tags");
+            let untold = || Code::NOT_IMPLEMENTED.because("the daemon tells no entity tags");
             Some(object.stat.etag.ok_or_else(untold)?)
         }
     };
@@ -135,7 +135,7 @@ async fn put_folder<B: RequestBody>(
 ) -> Result<Reply, S3Error> {
     if payload.len() > 0 {
         let why = "a key that ends with a slash is a directory here, and has no content";
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because(why));
     }
     payload.whole(0).await?;
     make_folder(store, target, writing).await?;
@@ -156,7 +156,7 @@ pub(crate) async fn make_folder(
             Err(error) => return Err(error),
             Ok(_) => {
                 let why = "a condition of the request is not met";
-                return Err(S3Error::new(Code::PRECONDITION_FAILED, why));
+                return Err(Code::PRECONDITION_FAILED.because(why));
             }
         }
     }

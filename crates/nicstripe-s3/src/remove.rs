@@ -24,8 +24,7 @@ pub(crate) async fn one(
 ) -> Result<Reply, S3Error> {
     for name in ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"] {
         if headers.contains_key(name) {
-            let why = format!("{name} is not supported");
-            return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
+            return Err(S3Error::unsupported(name));
         }
     }
     let conditions = Conditions::of(headers, "");
@@ -114,7 +113,7 @@ pub(crate) async fn listed(
             }
         }
     }
-    Ok(reply::xml(StatusCode::OK, &xml.end("DeleteResult")))
+    Ok(reply::found(&xml.end()))
 }
 
 /// Returns the objects of a list, and true if the result has only those that remain. Tells the errors of
@@ -124,7 +123,7 @@ pub(crate) fn wanted(
     document: &[u8],
     xml: &mut Xml,
 ) -> Result<(Vec<Target>, bool), S3Error> {
-    let malformed = |why: String| S3Error::new(Code::MALFORMED_XML, why);
+    let malformed = |why: String| Code::MALFORMED_XML.because(why);
     let delete = xml::read(document, "Delete")?;
     let count = delete.all("Object").count();
     if !(1..=MOST_KEYS).contains(&count) {
@@ -141,7 +140,7 @@ pub(crate) fn wanted(
         match (unsupported, bucket.target(key)) {
             (Some((_, what)), _) => {
                 let why = format!("{what} are not supported");
-                tell_error(xml, key, &S3Error::new(Code::NOT_IMPLEMENTED, why));
+                tell_error(xml, key, &Code::NOT_IMPLEMENTED.because(why));
             }
             (None, Ok(target)) => targets.push(target),
             (None, Err(error)) => tell_error(xml, key, &error),

@@ -27,14 +27,13 @@ pub type Reply = Response<ReplyBody>;
 /// Body of a response. An error ends it early, which clients notice from the length that was announced.
 pub type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Returns a body in memory.
 fn ready(bytes: impl Into<Bytes>) -> ReplyBody {
     Full::new(bytes.into())
         .map_err(|never| match never {})
         .boxed_unsync()
 }
 
-/// Returns an object that is being read, of which so many bytes are still to send.
+/// Returns the body of an object that is being read. `left` is the number of bytes to send.
 fn read(pieces: mpsc::Receiver<io::Result<Bytes>>, left: u64) -> ReplyBody {
     let next = |(mut pieces, mut left): (mpsc::Receiver<_>, u64)| async move {
         if left == 0 {
@@ -82,7 +81,10 @@ pub(crate) fn empty(status: StatusCode) -> Reply {
     reply
 }
 
-/// Returns a document.
+pub(crate) fn found(document: &str) -> Reply {
+    xml(StatusCode::OK, document)
+}
+
 pub(crate) fn xml(status: StatusCode, document: &str) -> Reply {
     let text = format!("{DECLARATION}{document}");
     let mut reply = Response::new(ready(text));
@@ -138,11 +140,11 @@ pub(crate) async fn patient(
 ) -> Result<Reply, S3Error> {
     let mut working = tokio::spawn(work);
     match timeout(PATIENCE, &mut working).await {
-        Ok(done) => Ok(xml(StatusCode::OK, &joined(done)?)),
+        Ok(done) => Ok(found(&joined(done)?)),
         Err(_) => {
             let (to, pieces) = mpsc::channel(1);
             tokio::spawn(tell_later(working, to));
-            let mut reply = xml(StatusCode::OK, "");
+            let mut reply = found("");
             *reply.body_mut() = later(pieces);
             Ok(reply)
         }
@@ -167,17 +169,16 @@ async fn tell_later(mut working: JoinHandle<Result<String, S3Error>>, to: mpsc::
 fn joined(
     done: Result<Result<String, S3Error>, tokio::task::JoinError>,
 ) -> Result<String, S3Error> {
-    done.unwrap_or_else(|error| Err(S3Error::new(Code::INTERNAL_ERROR, error.to_string())))
+    done.unwrap_or_else(|error| Err(Code::INTERNAL_ERROR.because(error.to_string())))
 }
 
-/// Returns the document of an error.
 pub(crate) fn error_document(error: &S3Error, resource: &str, id: &str) -> String {
     let mut xml = Xml::plain("Error");
     xml.text("Code", error.word())
         .text("Message", &error.message)
         .text("Resource", resource)
         .text("RequestId", id);
-    xml.end("Error")
+    xml.end()
 }
 
 /// Maximum time in which a client takes nothing of an object.

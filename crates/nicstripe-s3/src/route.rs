@@ -20,7 +20,6 @@ use crate::{
     store::Store,
 };
 
-/// Carries out a request.
 pub(crate) async fn answer<B: RequestBody>(
     store: &Arc<Store>,
     allowed: Allowed,
@@ -32,8 +31,7 @@ pub(crate) async fn answer<B: RequestBody>(
         body: signed,
     } = allowed;
     if !matches!(query.get("versionId"), None | Some("" | "null")) {
-        let why = "objects have no versions here";
-        return Err(S3Error::new(Code::INVALID_ARGUMENT, why));
+        return Err(Code::INVALID_ARGUMENT.because("objects have no versions here"));
     }
     let path = head.uri.path();
     let path = path.strip_prefix('/').unwrap_or(path);
@@ -96,7 +94,7 @@ impl<'r, B: RequestBody> Asked<'r, B> {
                 let document = self.document().await?;
                 remove::listed(store, bucket, &document).await
             }
-            (_, Some(what)) => Err(unsupported(what)),
+            (_, Some(what)) => Err(S3Error::unsupported(what)),
             _ => Err(no_method()),
         }
     }
@@ -139,7 +137,7 @@ impl<'r, B: RequestBody> Asked<'r, B> {
                 multipart::abort(store, target, &self.query).await
             }
             (&Method::DELETE, None) => remove::one(store, target, headers).await,
-            (_, Some(what)) => Err(unsupported(what)),
+            (_, Some(what)) => Err(S3Error::unsupported(what)),
             _ => Err(no_method()),
         }
     }
@@ -161,12 +159,8 @@ fn subresource(query: &Query, known: &[&'static str]) -> Option<&'static str> {
     known.iter().find(|name| query.has(name)).copied()
 }
 
-fn unsupported(what: &str) -> S3Error {
-    S3Error::new(Code::NOT_IMPLEMENTED, format!("{what} is not supported"))
-}
-
 fn no_method() -> S3Error {
-    S3Error::new(Code::METHOD_NOT_ALLOWED, "there is no such operation")
+    Code::METHOD_NOT_ALLOWED.because("there is no such operation")
 }
 
 const OF_BUCKET: [&str; 27] = [

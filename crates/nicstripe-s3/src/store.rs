@@ -79,7 +79,7 @@ impl Store {
 
     /// Fails unless a bucket exists.
     pub(crate) async fn require_bucket(&self, bucket: &Bucket) -> Result<(), S3Error> {
-        let missing = || S3Error::new(Code::NO_SUCH_BUCKET, "there is no such bucket");
+        let missing = || Code::NO_SUCH_BUCKET.because("there is no such bucket");
         let stat = self.client.stat(&bucket.dir).await;
         let stat = stat.map_err(|error| S3Error::from(error).missing(Code::NO_SUCH_BUCKET))?;
         match stat.kind {
@@ -88,12 +88,11 @@ impl Store {
         }
     }
 
-    /// Returns an object with its attributes.
     pub(crate) async fn object(&self, name: &Name) -> Result<Object, S3Error> {
         let head = self.client.head(name).await.map_err(S3Error::of_read)?;
         match head.stat.kind {
             Kind::File => Ok(head.into()),
-            _ => Err(S3Error::new(Code::NO_SUCH_KEY, "there is no such object")),
+            _ => Err(Code::NO_SUCH_KEY.because("there is no such object")),
         }
     }
 

@@ -15,7 +15,6 @@ use crate::protocol::{
     query::Query,
 };
 
-/// Object with its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) stat: Stat,
@@ -145,31 +144,30 @@ fn refuse_others(headers: &HeaderMap) -> Result<(), S3Error> {
         let value = String::from_utf8_lossy(value.as_bytes());
         match name.as_str() {
             "x-amz-acl" if !["private", "bucket-owner-full-control"].contains(&&*value) => {
-                return Err(S3Error::new(
-                    Code::ACL_NOT_SUPPORTED,
-                    "objects have no access control lists here",
-                ));
+                return Err(
+                    Code::ACL_NOT_SUPPORTED.because("objects have no access control lists here")
+                );
             }
             "x-amz-storage-class" if value != "STANDARD" => {
-                return Err(S3Error::new(
-                    Code::INVALID_STORAGE_CLASS,
-                    "the only storage class is STANDARD",
-                ));
+                return Err(
+                    Code::INVALID_STORAGE_CLASS.because("the only storage class is STANDARD")
+                );
             }
             "x-amz-tagging" if value.is_empty() => {}
-            "x-amz-tagging" | "x-amz-website-redirect-location" => return Err(unsupported(name)),
+            "x-amz-tagging" | "x-amz-website-redirect-location" => {
+                return Err(S3Error::unsupported(name));
+            }
             grant if grant.starts_with("x-amz-grant-") => {
-                return Err(S3Error::new(
-                    Code::ACL_NOT_SUPPORTED,
-                    "objects have no access control lists here",
-                ));
+                return Err(
+                    Code::ACL_NOT_SUPPORTED.because("objects have no access control lists here")
+                );
             }
             other
                 if other.starts_with("x-amz-server-side-encryption")
                     || other.starts_with("x-amz-object-lock-")
                     || other == "x-amz-write-offset-bytes" =>
             {
-                return Err(unsupported(name));
+                return Err(S3Error::unsupported(name));
             }
             _ => {}
         }
@@ -177,16 +175,12 @@ fn refuse_others(headers: &HeaderMap) -> Result<(), S3Error> {
     Ok(())
 }
 
-fn unsupported(name: &HeaderName) -> S3Error {
-    S3Error::new(Code::NOT_IMPLEMENTED, format!("{name} is not supported"))
-}
-
 fn invalid(name: &HeaderName, why: &str) -> S3Error {
-    S3Error::new(Code::INVALID_ARGUMENT, format!("the header {name} {why}"))
+    Code::INVALID_ARGUMENT.because(format!("the header {name} {why}"))
 }
 
 fn too_large(error: impl std::error::Error) -> S3Error {
-    S3Error::new(Code::METADATA_TOO_LARGE, error.to_string())
+    Code::METADATA_TOO_LARGE.because(error.to_string())
 }
 
 /// Returns true for a header that is an attribute of the object.

@@ -68,7 +68,6 @@ pub(crate) struct Found {
     is_settled: bool,
     /// Digest of the whole file that the server promises.
     pub(crate) promised: Option<Expected>,
-    /// Version of HTTP.
     pub(crate) protocol: reqwest::Version,
     /// Time until the answer, with lookup, connection and TLS.
     pub(crate) took: Duration,
@@ -157,7 +156,7 @@ impl Asked {
         let mut location = self.url.url().clone();
         for _ in 0..MOST_REDIRECTIONS {
             let response = self.send(link, &location, wish).await?;
-            if !is_redirection(response.status()) {
+            if !matches!(response.status().as_u16(), 301..=303 | 307 | 308) {
                 return Ok((response, location));
             }
             location = redirected(&location, response.headers())?;
@@ -248,10 +247,6 @@ pub(crate) fn other_range(from: u64, to: u64, found_from: u64, found_to: u64) ->
         asked: format!("{from}-{}", to - 1),
         found: format!("{found_from}-{}", found_to.saturating_sub(1)),
     }
-}
-
-pub(crate) fn is_redirection(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 /// Returns where a redirection leads. It may not leave TLS.

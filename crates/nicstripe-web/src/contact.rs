@@ -65,7 +65,6 @@ async fn ask(link: &Link, patience: Duration) -> Result<Found, LinkError> {
     }
 }
 
-/// Returns each link with its error.
 pub(crate) fn causes(links: &[Link], answers: Answers) -> Vec<(String, LinkError)> {
     let cause = |(link, answer): (&Link, Option<Result<Found, LinkError>>)| {
         let silent = || Err(LinkError::Silent(FIRST_CONTACT.as_secs()));

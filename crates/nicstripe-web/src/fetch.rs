@@ -1,11 +1,6 @@
 //! A whole fetch, from the first answer to the name of the file.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use nicstripe::{Event, Report};
 use nicstripe_proto::BitRate;
@@ -65,7 +60,7 @@ impl Fetch {
         stop: CancellationToken,
         tell: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Fetched, WebError> {
-        let target = To::File(target.to_owned());
+        let target = Destination::File(target.to_owned(), self.options.copy);
         self.run(target, stop, Arc::new(tell)).await
     }
 
@@ -81,12 +76,13 @@ impl Fetch {
         stop: CancellationToken,
         tell: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Fetched, WebError> {
-        self.run(To::Stream(output), stop, Arc::new(tell)).await
+        let target = Destination::Stream(output);
+        self.run(target, stop, Arc::new(tell)).await
     }
 
     async fn run(
         mut self,
-        to: To<'_>,
+        to: Destination<'_>,
         stop: CancellationToken,
         tell: Tell,
     ) -> Result<Fetched, WebError> {
@@ -118,7 +114,7 @@ impl Fetch {
             });
         };
         self.options.expected = expected.as_ref().map(|(expected, _)| expected.clone());
-        if let To::File(target) = &to
+        if let Destination::File(target, _) = &to
             && let Some(proof) = self.is_present(target, &agreed.found.version).await?
         {
             let mut report = Report::default();
@@ -152,7 +148,7 @@ impl Fetch {
                     stop,
                     tell,
                 };
-                whole.fetch(self.destination(to)).await
+                whole.fetch(to).await
             }
         }?;
         fetched.report.elapsed = now() - started;
@@ -221,11 +217,10 @@ impl Fetch {
 
     /// Fetches in parts from all URLs. If the digest is wrong, each URL is tried alone, and those that
     /// sent other bytes before are named.
-    async fn in_parts(&self, to: To<'_>, parts: Parts<'_>) -> Result<Fetched, WebError> {
+    async fn in_parts(&self, to: Destination<'_>, parts: Parts<'_>) -> Result<Fetched, WebError> {
         let sources = parts.agreed.versions.len();
-        let destination = self.destination(to);
-        let Destination::File(path, copy) = destination else {
-            let complete = parts.fetch(None, destination).await;
+        let Destination::File(path, copy) = to else {
+            let complete = parts.fetch(None, to).await;
             return complete
                 .map(|(fetched, _)| fetched)
                 .map_err(|wrong| wrong.error);
@@ -267,19 +262,6 @@ impl Fetch {
             .chain(&self.options.mirrors)
             .collect()
     }
-
-    fn destination<'t>(&self, to: To<'t>) -> Destination<'t> {
-        match to {
-            To::File(path) => Destination::File(path, self.options.copy),
-            To::Stream(output) => Destination::Stream(output),
-        }
-    }
-}
-
-/// Where the caller wants the file.
-enum To<'a> {
-    File(PathBuf),
-    Stream(&'a mut (dyn AsyncWrite + Send + Unpin)),
 }
 
 /// Returns the URLs that brought a chunk with another value than the right one.

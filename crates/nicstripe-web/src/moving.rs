@@ -1,4 +1,4 @@
-//! What moves over several links, in either direction: who carries what, and how far it is.
+//! Transfer of a file over several links, in either direction: its assignment to them, and its progress.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -48,13 +48,11 @@ pub(crate) struct Moving<F> {
     pub(crate) moved: u64,
     pub(crate) resumed: u64,
     failovers: u32,
-    /// When enough had moved last, and the bytes moved until then.
+    /// Time of the last sufficient progress, and the bytes moved until then.
     pub(crate) heard: (Instant, u64),
-    /// What is known of the file.
     pub(crate) file: F,
 }
 
-/// A link as it is now.
 pub(crate) struct LinkNow {
     pub(crate) name: LinkName,
     /// Name in messages.
@@ -136,7 +134,6 @@ impl<F> Moving<F> {
         })
     }
 
-    /// Returns each link with its last error.
     pub(crate) fn causes(&self) -> Vec<(String, LinkError)> {
         let cause = |link: &LinkNow| Some((link.shown.clone(), link.cause.clone()?));
         self.links.iter().filter_map(cause).collect()
@@ -185,7 +182,7 @@ impl<F> Moving<F> {
         report.size = size;
         report.wire_bytes = self.moved;
         report.resumed_bytes = self.resumed;
-        report.resent_bytes = self.moved.saturating_sub(size - self.resumed);
+        report.resent_bytes = (self.moved + self.resumed).saturating_sub(size);
         report.failovers = self.failovers;
         for (index, link) in self.links.iter().enumerate() {
             let mut of_link = LinkReport::new(link.name.clone());
@@ -239,7 +236,7 @@ impl<F> Traffic<F> {
         is_too_many
     }
 
-    /// Notes the end of a run of which so many bytes have not moved.
+    /// Notes the end of a run, `unmoved` bytes of which have not moved.
     pub(crate) fn ended(&self, link: usize, run: ChunkRange, unmoved: u64, has_failed: bool) {
         let mut state = self.state.lock();
         state.deal.ended(link, run, unmoved, has_failed, now());

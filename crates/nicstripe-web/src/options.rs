@@ -76,7 +76,6 @@ impl Default for FetchOptions {
 }
 
 impl FetchOptions {
-    /// Returns what to ask for a URL.
     fn asked(&self, url: &WebUrl) -> Asked {
         let mut headers = HeaderMap::new();
         for header in &self.headers {

@@ -1,10 +1,6 @@
 //! Closing lines of a copy: its result, its rate, and the bottleneck.
 
-use std::{
-    collections::BTreeSet,
-    fmt::{self, Write as _},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport};
 
@@ -92,7 +88,7 @@ pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
 /// Returns the first closing line, such as `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s
 /// over eth1, eth2), verified and on disk`.
 fn outcome(report: &Report, ends: &Ends) -> String {
-    let time = Took(report.elapsed);
+    let time = took(report);
     let moved = moved(report);
     if let (0, 0, Some(tree)) = (moved, report.resumed_bytes, &report.tree) {
         return without_bytes(report, tree);
@@ -138,22 +134,18 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     line
 }
 
-/// Duration of a copy, printed as `2.3 s` or `12 ms`.
-struct Took(Duration);
-
-impl fmt::Display for Took {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_millis() {
-            millis @ ..100 => write!(f, "{millis} ms"),
-            _ => write!(f, "{:.1} s", self.0.as_secs_f64()),
-        }
+/// Returns the duration of a copy as `2.3 s` or `12 ms`.
+fn took(report: &Report) -> String {
+    match report.elapsed.as_millis() {
+        millis @ ..100 => format!("{millis} ms"),
+        _ => format!("{:.1} s", report.elapsed.as_secs_f64()),
     }
 }
 
 /// Returns the closing line of a tree copy that transferred no bytes: nothing, or only empty files,
 /// was copied.
 fn without_bytes(report: &Report, tree: &TreeReport) -> String {
-    let time = Took(report.elapsed);
+    let time = took(report);
     match tree_summary::files_per_second(report) {
         Some(rate) => format!("{rate}, all empty"),
         None if tree.files > 0 => format!("all files are empty, in {time}"),

@@ -14,7 +14,6 @@ use crate::{
     text::quantity::Grouped,
 };
 
-/// What is compared.
 #[derive(Debug)]
 pub(crate) struct Compared {
     /// Sources and, as the last, the target.
@@ -66,7 +65,6 @@ pub(super) fn counts(tree: &TreeReport) -> String {
     parts.join("; ")
 }
 
-/// Returns the error of a comparison that found differences.
 pub(super) fn differs(tree: &TreeReport) -> Option<Fault> {
     let count = missing(tree) + tree.deleted;
     let what = match count {

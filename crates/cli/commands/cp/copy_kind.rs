@@ -12,12 +12,13 @@ use nicstripe::{Client, CopyOptions, Name, Transfer, TreeOptions, TreeSource, es
 
 use super::{
     arguments::Cp,
-    error::{both_local, both_remote, directory, pipe_among_others, usage},
+    error::{both_local, both_remote, directory, pipe_among_others},
     outlet::Outlet,
+    view::Shape,
 };
 use crate::{
     connect::location::{Location, Remote, RemotePath},
-    failure::{Failure, Fault},
+    failure::{Failure, Fault, usage},
     process::streams::unbuffered,
     text::{invocation::quoted, shown},
 };
@@ -90,7 +91,6 @@ impl CopyKind {
         }
     }
 
-    /// Starts the transfer in the library.
     pub(super) fn start(
         self,
         client: &Client,
@@ -192,18 +192,16 @@ impl CopyKind {
         }
     }
 
-    /// Returns true for a copy of a single file, whose size is known once the file is open.
-    pub(crate) fn is_one_file(&self) -> bool {
-        matches!(self, Self::Put { .. } | Self::Get { .. })
-    }
-
-    /// Returns true for a copy that cannot be resumed.
-    pub(crate) fn is_pipe(&self) -> bool {
-        matches!(self, Self::PutPipe { .. } | Self::GetPipe { .. })
+    pub(crate) fn shape(&self) -> Shape {
+        match self {
+            Self::Put { .. } | Self::Get { .. } => Shape::File,
+            Self::PutTree { .. } | Self::GetTree { .. } => Shape::Tree,
+            Self::PutPipe { .. } | Self::GetPipe { .. } => Shape::Pipe,
+        }
     }
 }
 
-fn shown_name(path: &Path) -> String {
+pub(super) fn shown_name(path: &Path) -> String {
     shown(path.file_name().unwrap_or(path.as_os_str()))
 }
 
@@ -388,8 +386,10 @@ fn pipe(
         .or(cp.preserve.then_some("-p"))
         .or(cp.inplace.then_some("--inplace"));
     if let Some(option) = option.or(cp.delta.then_some("--delta")) {
-        let text = format!("{option} cannot be used with standard input or output");
-        return Err(usage(text).into());
+        return Err(usage(format!(
+            "{option} cannot be used with standard input or output"
+        ))
+        .into());
     }
     match (sources.remove(0), target) {
         (Location::Pipe, Location::Remote(target)) => match &target.path {

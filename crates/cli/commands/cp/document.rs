@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nicstripe::{LinkProgress, Report};
+use nicstripe::Report;
 
 use super::view::View;
 use crate::{
@@ -58,21 +58,17 @@ fn of_view(view: &View, elapsed: Duration) -> Object {
         .with("files", files.map_or(0, |files| files.done))
         .with("elapsed_s", seconds(elapsed))
         .with("resumed_bytes", progress.map(|progress| progress.resumed))
-        .list("links", &view.links, of_progress)
+        .list("links", &view.links, |link| {
+            // Only the progress is known.
+            Object::of(link).without("goodput_bps")
+        })
         .with("failed", NONE)
         .with("unused", NONE)
-}
-
-/// Returns the object of a link in a copy that failed: only its progress is known.
-fn of_progress(link: &LinkProgress) -> Object {
-    Object::of(link).without("goodput_bps")
 }
 
 /// Interfaces of a copy that failed before there was a report.
 const NONE: [Object; 0] = [];
 
-/// Name and version of the schema. The version is raised when a field is removed or changes its
-/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]

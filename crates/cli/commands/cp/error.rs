@@ -4,16 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    failure::{Fault, exit::Exit, hint::NextStep},
+    failure::{Fault, exit::Exit, hint::NextStep, usage},
     text::invocation::{Invocation, quoted},
 };
 
 /// Kind of a source that cannot be read.
 pub(super) const SOCKET: &str = "a socket";
-
-pub(super) fn usage(text: impl Into<String>) -> Fault {
-    Fault::new(Exit::Usage, text)
-}
 
 fn of_file(text: impl Into<String>) -> Fault {
     Fault::new(Exit::Files, text)

@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use super::arguments::Cp;
 use crate::{
-    failure::{Fault, exit::Exit},
+    failure::{Fault, usage},
     text::{answers::answer_in, invocation::Invocation},
 };
 
@@ -109,7 +109,7 @@ pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), Fault
     };
     let letter = valued.letter;
     let error = format!("-{letter} takes no value, unlike scp's: \"{text}\" would be a source");
-    Err(Fault::new(Exit::Usage, error).with_hint(format!("{}: {command}", valued.answer)))
+    Err(usage(error).with_hint(format!("{}: {command}", valued.answer)))
 }
 
 /// Returns the option that a usage error is about, as clap spells it.

@@ -11,7 +11,7 @@ use nicstripe::Name;
 
 use super::filters::{Filter, Filters};
 use crate::{
-    failure::{Fault, exit::Exit},
+    failure::{Fault, exit::Exit, usage},
     process::streams,
     text::shown,
 };
@@ -56,7 +56,7 @@ pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Listed,
         }
         let wrong = |error| {
             let text = format!("{path:?}, name {}", index + 1);
-            Fault::new(Exit::Usage, text).because(error)
+            usage(text).because(error)
         };
         listed.names.push(Name::parse(line).map_err(wrong)?);
     }
@@ -98,7 +98,7 @@ fn check(pattern: &str) -> Result<(), Fault> {
     let wrong = |error| {
         let pattern = shown(pattern);
         let text = format!("invalid pattern \"{pattern}\": expected .gitignore syntax");
-        Fault::new(Exit::Usage, text).because(error)
+        usage(text).because(error)
     };
     GitignoreBuilder::new("")
         .add_line(None, pattern)
@@ -109,8 +109,9 @@ fn check(pattern: &str) -> Result<(), Fault> {
 fn patterns_of(path: &Path) -> Result<Vec<String>, Fault> {
     let bytes = read(path)?;
     let text = str::from_utf8(without_mark(&bytes)).map_err(|_| {
-        let text = format!("{path:?} is not UTF-8: expected one pattern per line");
-        Fault::new(Exit::Usage, text)
+        usage(format!(
+            "{path:?} is not UTF-8: expected one pattern per line"
+        ))
     })?;
     let lines = text
         .lines()
@@ -120,8 +121,7 @@ fn patterns_of(path: &Path) -> Result<Vec<String>, Fault> {
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     if path.as_os_str() == "-" && streams::check_input().is_err() {
-        let text = "standard input is closed: expected a list for \"-\"";
-        return Err(Fault::new(Exit::Usage, text));
+        return Err(usage("standard input is closed: expected a list for \"-\""));
     }
     let read = || match path.as_os_str() == "-" {
         true => {

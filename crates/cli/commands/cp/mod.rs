@@ -70,12 +70,12 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use nicstripe::{Client, ClientBuilder, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
+use nicstripe::{Client, ClientBuilder, Event, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     closing::Ends,
     copy_kind::CopyKind,
-    error::{SOCKET, dangling_source, directory, endless, not_a_directory, usage},
+    error::{SOCKET, dangling_source, directory, endless, not_a_directory},
     plan::{Plan, tree_options},
     receipt::Wanted,
     replicas::Replicas,
@@ -83,7 +83,9 @@ use self::{
     shortfall::Shortfall,
     show::Show,
     single::Single,
+    slices::is_dir,
     tree_arguments::TreeArguments,
+    view::Shape,
     watch::watch,
 };
 #[cfg(feature = "web")]
@@ -96,7 +98,7 @@ use crate::{
         place::Place,
         setup::{self, Connected, Needs},
     },
-    failure::Failure,
+    failure::{Failure, usage},
     output::{logging, terminal::Terminal},
     places,
     process::{lately, presence::Presence, runtime, signals::Signals, streams},
@@ -178,10 +180,7 @@ impl Cp {
         terminal: &Terminal,
         show: &mut Show,
     ) -> Result<(Report, Ends), Failure> {
-        let mut signals = Signals::take()?;
-        if terminal.can_redraw() {
-            signals.clear_on_suspend(terminal)?;
-        }
+        let mut signals = Signals::with_bars(terminal)?;
         let tell = |event: &Event| show.on_event(event);
         let connecting = self.connect(&plan.place, &keeper, |builder| builder, tell);
         let connected = signals.unless_stopped(connecting).await?;
@@ -236,7 +235,7 @@ impl Cp {
         let result = if self.follow {
             follow::run(client, plan, self.idle, show, signals).await
         } else {
-            show.begin(&plan.kind);
+            show.begin(plan.kind.file_name(), plan.kind.shape());
             carry_out(client, plan, tree.clone(), show, signals).await
         };
         show.end(result.as_ref().ok());
@@ -342,10 +341,7 @@ async fn is_directory(client: &Client, target: &OsStr) -> bool {
     match Location::parse(target) {
         Ok(Location::Local(path)) => path.is_dir(),
         Ok(Location::Remote(remote)) => match remote.path {
-            RemotePath::File(name) => {
-                let found = client.stat(&name).await;
-                found.is_ok_and(|found| found.kind == Kind::Dir)
-            }
+            RemotePath::File(name) => is_dir(client, &name).await,
             RemotePath::Root | RemotePath::Directory(_) => false,
         },
         Ok(Location::Pipe) | Err(_) => false,
@@ -443,7 +439,7 @@ async fn carry_out(
     show: &mut Show,
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
-    if !plan.kind.is_one_file() {
+    if plan.kind.shape() != Shape::File {
         let transfer = plan.kind.clone().start(client, plan.options, tree)?;
         return watch(transfer, show, signals).await;
     }

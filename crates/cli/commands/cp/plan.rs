@@ -3,15 +3,11 @@
 use nicstripe::{CopyOptions, TreeOptions};
 
 use super::{
-    arguments::Cp,
-    copy_kind::CopyKind,
-    error::{follow, usage},
-    filters::RECORDS,
-    lists::listed_names,
+    arguments::Cp, copy_kind::CopyKind, error::follow, filters::RECORDS, lists::listed_names,
 };
 use crate::{
     connect::place::Place,
-    failure::{Failure, Fault},
+    failure::{Failure, Fault, usage},
     text::{invocation::quoted, shown},
 };
 
@@ -19,7 +15,6 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) place: Place,
-    /// Direction of the copy, sources and target.
     pub(crate) kind: CopyKind,
     pub(crate) options: CopyOptions,
 }

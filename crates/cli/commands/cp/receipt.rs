@@ -22,9 +22,10 @@ use super::{
     single::{name_of_put, path_of_get},
 };
 use crate::{
-    commands::receipt::{Document, Place, Words, of_one_file},
+    commands::receipt::{Document, Words, of_one_file},
     connect::location::shown_place,
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, exit::Exit, usage},
+    output::files,
     places,
     text::shown,
 };
@@ -32,14 +33,13 @@ use crate::{
 /// Receipt that is to be written once the file has arrived.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    place: Place,
+    path: PathBuf,
     file: Arrives,
     peer: ConnectedPeer,
     source: String,
     started: SystemTime,
 }
 
-/// Where the file arrives.
 #[derive(Debug)]
 enum Arrives {
     There(Name),
@@ -61,19 +61,20 @@ impl Wanted {
         let name = file.name()?;
         if Name::parse(name.to_string().as_bytes()).ok() != Some(name.clone()) {
             let text = format!("the name {name} has bytes that a receipt cannot hold");
-            return Err(Fault::new(Exit::Usage, text).into());
+            return Err(usage(text).into());
         }
         let peer = client.peer().await?;
         if peer.name.is_none() {
             let place = &plan.place;
             let text =
                 format!("{place} has no key that lasts, so that nobody could check its receipt");
-            return Err(Fault::new(Exit::Usage, text)
+            return Err(usage(text)
                 .with_hint("run nicstripe serve there, and pair with it")
                 .into());
         }
+        files::check(path)?;
         Ok(Some(Self {
-            place: Place::at(path)?,
+            path: path.to_owned(),
             file,
             peer,
             source: cp
@@ -107,7 +108,7 @@ impl Wanted {
         {
             return Err(changed(&receipt.name.to_string()).into());
         }
-        self.place.write(&Document::of(&receipt, &receiver, words))
+        Document::of(&receipt, &receiver, words).write(&self.path)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::join_all;
 use nicstripe::{
-    Client, CopyOptions, Name, Report,
+    Client, CopyOptions, Name, Report, escaped,
     replicas::{Drawn, Replica, draw},
     routes::RouteKeeper,
 };
@@ -17,9 +17,9 @@ use nicstripe::{
 use super::{
     arguments::Cp,
     closing::Ends,
-    copy_kind::CopyKind,
     show::Show,
     single::path_of_get,
+    view::Shape,
     watch::{Running, Tell},
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
         location::{Location, Remote, RemotePath, shown_place},
         setup::{self, Connected},
     },
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, exit::Exit, usage},
     output::terminal::Terminal,
     process::signals::Signals,
     text::shown,
@@ -59,7 +59,7 @@ impl Replicas {
         let shard = cp.tree.shard.shard.is_some().then_some("--shard");
         if let Some(option) = shard.or_else(|| cp.first_option_without_parts()) {
             let text = format!("{option} cannot be used with a file of several machines");
-            return Err(Fault::new(Exit::Usage, text).into());
+            return Err(usage(text).into());
         }
         match Location::parse(cp.target())? {
             Location::Local(target) => Ok(Some(Self {
@@ -67,7 +67,7 @@ impl Replicas {
                 remotes,
                 target,
             })),
-            Location::Remote(_) | Location::Pipe => Err(Fault::new(Exit::Usage, TARGET).into()),
+            Location::Remote(_) | Location::Pipe => Err(usage(TARGET).into()),
         }
     }
 
@@ -79,10 +79,7 @@ impl Replicas {
         terminal: &Terminal,
         show: &mut Show,
     ) -> Result<(Report, Ends), Failure> {
-        let mut signals = Signals::take()?;
-        if terminal.can_redraw() {
-            signals.clear_on_suspend(terminal)?;
-        }
+        let mut signals = Signals::with_bars(terminal)?;
         let connecting = self.connect(cp, &keeper, terminal);
         let connected = signals.unless_stopped(connecting).await?;
         let result = self
@@ -132,13 +129,10 @@ impl Replicas {
         signals: &mut Signals,
     ) -> Result<(Report, Ends), Failure> {
         let Some((_, _, name)) = connected.first() else {
-            return Err(Fault::new(Exit::Usage, TARGET).into());
+            return Err(usage(TARGET).into());
         };
         let target = path_of_get(name, &self.target);
-        show.begin(&CopyKind::Get {
-            name: name.clone(),
-            target: target.clone(),
-        });
+        show.begin(escaped(name.file_name()), Shape::File);
         let replica = |(_, connected, name): &(usize, Connected, Name)| Replica {
             client: Client::clone(&connected.client),
             name: name.clone(),
@@ -190,12 +184,8 @@ async fn connect(
     cp.paths = vec![typed.to_owned(), cp.target().to_owned()];
     let connected = cp.connect(&remote.place, keeper, |builder| builder, setup::say);
     let connected = connected.await?;
-    let inside = connected.inside(typed)?;
-    let path = match inside.map(|inside| Location::parse(&inside)).transpose()? {
-        Some(Location::Remote(inside)) => inside.path,
-        _ => remote.path.clone(),
-    };
-    match path {
+    let located = connected.located(typed)?;
+    match located.unwrap_or_else(|| remote.clone()).path {
         RemotePath::File(name) => Ok((connected, name)),
         RemotePath::Root | RemotePath::Directory(_) => {
             connected.close().await;

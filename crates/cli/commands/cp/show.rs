@@ -12,11 +12,10 @@ use super::{
     arguments::{OutputArgs, Progress},
     bars::Bars,
     closing::Ends,
-    copy_kind::CopyKind,
     document::{End, document},
     event, listing,
     lookup::hint,
-    view::{Notice, View},
+    view::{Notice, Shape, View},
 };
 use crate::{
     failure::Failure,
@@ -39,7 +38,6 @@ impl OutputArgs {
         }
     }
 
-    /// Returns true if progress is drawn as bars.
     pub(super) fn draws_bars(self, terminal: &Terminal) -> bool {
         self.drawing(Screen::of(terminal)) == Drawing::Bars
     }
@@ -140,12 +138,12 @@ impl Show {
         }
     }
 
-    /// Starts the progress output of a transfer.
-    pub(crate) fn begin(&mut self, kind: &CopyKind) {
-        self.sized = kind.is_one_file();
-        self.view.is_pipe = kind.is_pipe();
+    /// Starts the progress output of a transfer from a source of this name.
+    pub(crate) fn begin(&mut self, name: String, shape: Shape) {
+        self.sized = shape == Shape::File;
+        self.view.is_pipe = shape == Shape::Pipe;
         match self.wishes.drawing(Screen::of(&self.terminal)) {
-            Drawing::Bars => self.bars = Some(Bars::new(&self.terminal, kind.file_name())),
+            Drawing::Bars => self.bars = Some(Bars::new(&self.terminal, name)),
             Drawing::Lines(pause) => {
                 let last = Instant::now();
                 self.lines = Some(Lines { last, pause });

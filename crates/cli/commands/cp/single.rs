@@ -359,7 +359,6 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
     Stat::new(kind, metadata.len(), modified)
 }
 
-/// Returns the state of a target path at the daemon.
 async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
     let error = match client.stat(name).await {
         Ok(stat) if stat.kind == Kind::Dir => return Ok(Err(Obstacle::Directory)),
@@ -386,7 +385,6 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
     }
 }
 
-/// Returns the state of a local target path.
 fn existing_at(path: &Path) -> Found {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Err(Obstacle::Directory),

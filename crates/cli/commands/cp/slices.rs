@@ -10,9 +10,15 @@ use std::{
 };
 
 use nicstripe::{
-    Client, CopyOptions, Error, LargeFile, Name, NameError, RenameOptions, Slice, Stat,
+    Client, CopyOptions, Error, Kind, LargeFile, Name, NameError, RenameOptions, Slice, Stat,
 };
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, BufReader, copy_buf};
+
+/// Returns true if the daemon has a directory of this name.
+pub(super) async fn is_dir(client: &Client, name: &Name) -> bool {
+    let found = client.stat(name).await;
+    found.is_ok_and(|found| found.kind == Kind::Dir)
+}
 
 /// Distinction of a file from an earlier version: its size and time stand for its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +150,6 @@ pub(super) fn beside(name: Option<&Name>, own: &[u8]) -> Result<Name, NameError>
     Name::new(components)
 }
 
-/// Gives a whole file its name.
 pub(super) async fn name(
     client: &Client,
     whole: &Name,

@@ -116,7 +116,6 @@ impl TreeArguments {
         first_true(self.options())
     }
 
-    #[cfg(feature = "web")]
     /// Like [`first_option`](Self::first_option), without `--files-from`.
     pub(crate) fn first_option_beside_a_list(&self) -> Option<&'static str> {
         first_true(self.options().filter(|(_, name)| *name != LIST))

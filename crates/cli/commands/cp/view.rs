@@ -17,6 +17,16 @@ use crate::{
     },
 };
 
+/// Kind of a transfer, as its progress shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Single file, whose size is known from the start.
+    File,
+    Tree,
+    /// Stream, which cannot be resumed.
+    Pipe,
+}
+
 /// State of a copy as the user sees it, built from its events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
@@ -133,7 +143,6 @@ impl View {
         self.done = Some(report.elapsed);
     }
 
-    /// Returns the number of links in state [`LinkState::Up`].
     pub(crate) fn links_up(&self) -> usize {
         self.links
             .iter()

@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use super::guard;
+use crate::process::streams::PIPE;
 
 /// Starts commands as processes of this process's user.
 #[derive(Debug)]
@@ -28,7 +29,6 @@ pub(crate) struct Processes {
     environment: Environment,
 }
 
-/// Environment of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Environment {
     /// A small fixed one.
@@ -128,7 +128,6 @@ fn status(ended: Ended) -> ExitStatus {
     }
 }
 
-/// Returns the fixed environment.
 fn fixed() -> Vec<(&'static str, OsString)> {
     let mut variables = vec![("PATH", OsStr::new(PATH).to_owned())];
     if let Ok(Some(user)) = User::from_uid(geteuid().as_raw().into()) {
@@ -142,6 +141,3 @@ fn fixed() -> Vec<(&'static str, OsString)> {
 
 /// Directories of programs. A peer that may write to one may run programs anyway.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Buffer size of a pipe in bytes.
-const PIPE: usize = 1 << 20;

@@ -166,7 +166,6 @@ fn take_outputs() {
     }
 }
 
-/// Sends a signal to the command's group.
 fn signal_group(signal: Signal) {
     if let Some(group) = Pid::from_raw(COMMAND.load(Ordering::SeqCst)) {
         let _ = kill_process_group(group, signal);
@@ -180,7 +179,6 @@ struct Descendant {
     is_in_group: bool,
 }
 
-/// Returns all living descendants of this process.
 fn descendants() -> Vec<Descendant> {
     let listed = std::fs::read_dir("/proc").into_iter().flatten();
     let living: Vec<[i32; 3]> = listed

@@ -18,9 +18,13 @@ use nicstripe::{
 
 use crate::{
     connect::{connect_arguments::ConnectArgs, place::Place, setup::Needs},
-    failure::{Failure, Fault, exit::Exit, hint::to_allow},
+    failure::{Failure, Fault, exit::Exit, hint::to_allow, usage},
     output::{logging, stdout, terminal::Terminal},
-    process::{runtime, signals::Signals, streams},
+    process::{
+        runtime,
+        signals::Signals,
+        streams::{self, PIPE},
+    },
 };
 
 /// Run a command on a machine, with its input, output and exit status, over every cable
@@ -129,12 +133,11 @@ impl Exec {
         stdout::line(format_args!("port {}", self.connect.port(self.peer.port)))
     }
 
-    /// Returns the words of the command.
     fn command(&self) -> Result<Vec<Vec<u8>>, Failure> {
         if self.is_subsystem {
             return match &self.words[..] {
                 [name] if name == "sftp" => Ok(vec![guard::SFTP_SERVER.into()]),
-                _ => Err(usage("no such subsystem: expected -s PEER sftp")),
+                _ => Err(usage("no such subsystem: expected -s PEER sftp").into()),
             };
         }
         if self.are_exact() {
@@ -145,10 +148,12 @@ impl Exec {
         match split(&typed.join(&b' ')) {
             None => Err(usage(
                 "the command cannot be split into words: expected closed quotes, or -- before it",
-            )),
+            )
+            .into()),
             Some(words) if words.is_empty() => Err(usage(
                 "no command: expected PEER and a command, such as nas -- zfs list",
-            )),
+            )
+            .into()),
             Some(words) => Ok(words),
         }
     }
@@ -218,10 +223,6 @@ async fn run(client: &Client, words: &[Vec<u8>]) -> Result<(), Failure> {
     }
 }
 
-fn usage(text: &str) -> Failure {
-    Fault::new(Exit::Usage, text).into()
-}
-
 /// Returns the hint for a command that no rule at the peer permits.
 fn permitting(host: &str, words: &[Vec<u8>]) -> Option<String> {
     let rule: ExecRule = ExecRule::shown(words).parse().ok()?;
@@ -254,6 +255,3 @@ const ONE_WORD: &str = "behind -- each word is passed as it is, and this one has
 
 /// Exit code of a shell for a command that is not found.
 const NOT_FOUND: u8 = 127;
-
-/// Buffer size of a pipe in bytes.
-const PIPE: usize = 1 << 20;

@@ -15,7 +15,7 @@ use crate::{
         place::Place,
         setup::Connected,
     },
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, exit::Exit, usage},
     text::{invocation::Invocation, shown, spelling::nearest},
 };
 
@@ -57,7 +57,7 @@ pub(super) fn remote(typed: &OsStr) -> Result<(OsString, Remote), Failure> {
     let text = format!("\"{typed}\" is on this machine: expected HOST: or HOST:PATH");
     let program = Invocation::of_this_process().program();
     let hint = format!("name the machine: {program} ls HOST:");
-    Err(Fault::new(Exit::Usage, text).with_hint(hint).into())
+    Err(usage(text).with_hint(hint).into())
 }
 
 fn is_host(typed: &OsStr) -> bool {
@@ -70,7 +70,6 @@ fn is_host(typed: &OsStr) -> bool {
 pub(super) struct Found {
     /// Files, and with `-d` directories, that are listed by themselves.
     pub(super) files: Vec<Item>,
-    /// Directories whose content is listed.
     pub(super) directories: Vec<Item>,
 }
 
@@ -96,17 +95,12 @@ pub(super) struct Item {
     kind: Kind,
     /// Metadata; `None` for the directory at which names begin, which has no name to ask for.
     stat: Option<Stat>,
-    /// True if the content is listed.
     has_content: bool,
 }
 
 impl Item {
-    pub(super) fn listed<'a>(&'a self, remote: &'a Remote) -> Listed<'a> {
-        Listed {
-            remote,
-            kind: self.kind,
-            stat: self.stat.as_ref(),
-        }
+    pub(super) fn listed(&self) -> Listed {
+        Listed::of(&self.remote, self.kind, self.stat.as_ref(), true)
     }
 }
 

@@ -24,7 +24,7 @@ use self::{
     show::{Listed, Show},
 };
 #[cfg(feature = "web")]
-use crate::{connect::location::is_s3, failure::exit::Exit};
+use crate::{connect::location::is_s3, failure::usage};
 use crate::{
     connect::{
         arguments::LinkArgs,
@@ -105,12 +105,12 @@ impl Ls {
             0 => {
                 if let Some(option) = self.store.first_option() {
                     let text = format!("{option} is for S3 stores: expected s3://BUCKET/PREFIX");
-                    return Err(Fault::new(Exit::Usage, text).into());
+                    return Err(usage(text).into());
                 }
             }
             count if count < self.paths.len() => {
                 let text = "an S3 store and machines cannot be listed by one command".to_owned();
-                return Err(Fault::new(Exit::Usage, text).into());
+                return Err(usage(text).into());
             }
             _ => return s3::run(&self, terminal),
         }
@@ -174,11 +174,11 @@ impl Ls {
         }
         let has_headings = self.paths.len() > 1 || found.len() > 1;
         for item in &found.files {
-            show.entry(item.listed(&item.remote), true)?;
+            show.entry(&item.listed())?;
         }
         for item in &found.directories {
             if has_headings {
-                show.heading(&item.remote)?;
+                show.heading(&item.remote.to_string())?;
             }
             if let Err(failure) = list_directory(client, item, self.wishes.all, show).await {
                 failed.push((item.remote.to_string(), of_one(failure)?));
@@ -202,12 +202,8 @@ async fn list_directory(
             continue;
         }
         let remote: Remote = find::inside(&item.remote, leaf)?;
-        let listed = Listed {
-            remote: &remote,
-            kind: entry.stat.kind,
-            stat: Some(&entry.stat),
-        };
-        show.entry(listed, false)?;
+        let stat = &entry.stat;
+        show.entry(&Listed::of(&remote, stat.kind, Some(stat), false))?;
     }
     Ok(())
 }

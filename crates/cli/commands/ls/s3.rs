@@ -1,94 +1,50 @@
 //! Listing of an S3 store.
 
-use std::{cmp::Ordering, time::SystemTime};
+use std::time::SystemTime;
 
 use nicstripe::Kind;
 use nicstripe_web::{Account, Listing, S3Place, Store, WebError};
 
 use super::{
     Ls,
-    show::{line, word},
+    show::{Listed, Show},
 };
 use crate::{
     commands::web,
-    failure::{Failure, Fault, exit::Exit},
-    output::{
-        json::{Object, hinted_outcome, print_document},
-        logging, stdout,
-        terminal::Terminal,
-    },
+    failure::{Failure, usage},
+    output::{logging, terminal::Terminal},
     process::runtime,
-    text::{date::Date, shown},
+    text::shown,
 };
-
-/// Object, or beginning of keys up to a slash.
-struct Entry {
-    key: String,
-    size: Option<u64>,
-    modified: Option<SystemTime>,
-}
-
-impl Entry {
-    fn kind(&self) -> Kind {
-        match self.size {
-            Some(_) => Kind::File,
-            None => Kind::Dir,
-        }
-    }
-}
 
 pub(super) fn run(ls: &Ls, terminal: &Terminal) -> Result<(), Failure> {
     let mut listed = Vec::new();
     let result = list(ls, terminal, &mut listed);
-    if ls.json {
-        let entries: Vec<_> = listed
-            .iter()
-            .flat_map(|(place, all)| all.iter().map(move |entry| object(place, entry)))
-            .collect();
-        let document = Object::default()
-            .with("schema", super::show::SCHEMA)
-            .with("entries", entries)
-            .and(hinted_outcome(result.as_ref().err()));
-        return result.and(print_document(&document));
-    }
-    for (index, (place, entries)) in listed.iter().enumerate() {
+    let mut show = Show::new(ls.wishes, ls.json);
+    for (place, entries) in &listed {
         if listed.len() > 1 {
-            let space = if index > 0 { "\n" } else { "" };
-            stdout::line(format_args!("{space}{}:", shown(place.to_string())))?;
+            show.heading(&shown(place.to_string()))?;
         }
-        for entry in entries {
-            let name = shown(&entry.key[folder_of(place).len()..]);
-            stdout::line(line(
-                ls.wishes,
-                name,
-                entry.kind(),
-                entry.size,
-                entry.modified,
-            ))?;
-        }
+        entries.iter().try_for_each(|entry| show.entry(entry))?;
     }
-    result
+    let printed = show.finish(result.as_ref().err());
+    result.and(printed)
 }
 
-type Listed = Vec<(S3Place, Vec<Entry>)>;
+/// Places with the entries of each.
+type Found = Vec<(S3Place, Vec<Listed>)>;
 
-fn list(ls: &Ls, terminal: &Terminal, listed: &mut Listed) -> Result<(), Failure> {
+fn list(ls: &Ls, terminal: &Terminal, listed: &mut Found) -> Result<(), Failure> {
     logging::start(terminal)?;
     ls.links.check()?;
     if ls.wishes.directory {
-        return Err(
-            Fault::new(Exit::Usage, "-d cannot be used with an S3 store".to_owned()).into(),
-        );
+        return Err(usage("-d cannot be used with an S3 store").into());
     }
     let account = ls.store.account()?;
     let places = ls.paths.iter().map(|path| {
         let text = path.to_str();
-        let text = text.ok_or_else(|| {
-            Fault::new(
-                Exit::Usage,
-                format!("{} is not UTF-8, which keys are", shown(path)),
-            )
-        })?;
+        let text =
+            text.ok_or_else(|| usage(format!("{} is not UTF-8, which keys are", shown(path))))?;
         Ok(text.parse::<S3Place>()?)
     });
     let places = places.collect::<Result<Vec<_>, Failure>>()?;
@@ -99,7 +55,7 @@ async fn look(
     ls: &Ls,
     account: Account,
     places: Vec<S3Place>,
-    listed: &mut Listed,
+    listed: &mut Found,
 ) -> Result<(), Failure> {
     let store = Store::find(account, &web::options(&ls.links)?).await?;
     for place in places {
@@ -126,40 +82,32 @@ async fn look(
     Ok(())
 }
 
-fn entries(place: &S3Place, found: Listing, all: bool) -> Vec<Entry> {
-    let objects = found.objects.into_iter().map(|object| Entry {
-        key: object.key,
-        size: Some(object.size),
-        modified: object.modified,
-    });
-    let folders = found.folders.into_iter().map(|key| Entry {
-        key,
-        size: None,
-        modified: None,
-    });
-    let is_shown = |entry: &Entry| {
-        let name = &entry.key[folder_of(place).len().min(entry.key.len())..];
-        !name.is_empty() && (all || !name.starts_with('.'))
+fn entries(place: &S3Place, found: Listing, all: bool) -> Vec<Listed> {
+    let objects = found.objects.into_iter();
+    let objects = objects.map(|object| (object.key, Some(object.size), object.modified));
+    let folders = found.folders.into_iter().map(|key| (key, None, None));
+    let mut entries: Vec<_> = objects.chain(folders).collect();
+    entries.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    let folder = folder_of(place).len();
+    let entry = |(key, size, modified): (String, Option<u64>, Option<SystemTime>)| {
+        let name = key.get(folder..).unwrap_or_default();
+        if name.is_empty() || (!all && name.starts_with('.')) {
+            return None;
+        }
+        Some(Listed {
+            name: shown(name),
+            host: format!("s3://{}", place.bucket()),
+            kind: size.map_or(Kind::Dir, |_| Kind::File),
+            path: key.into_bytes(),
+            size,
+            modified,
+        })
     };
-    let mut entries: Vec<_> = objects.chain(folders).filter(is_shown).collect();
-    entries.sort_by(|one, other| -> Ordering { one.key.cmp(&other.key) });
-    entries
+    entries.into_iter().filter_map(entry).collect()
 }
 
 /// Returns the beginning of the keys that is the same for all names of a listing.
 fn folder_of(place: &S3Place) -> &str {
     let key = place.key();
     &key[..key.rfind('/').map_or(0, |at| at + 1)]
-}
-
-fn object(place: &S3Place, entry: &Entry) -> Object {
-    Object::default()
-        .with("host", format!("s3://{}", place.bucket()))
-        .with("path", shown(&entry.key))
-        .with("kind", word(entry.kind()))
-        .with("size", entry.size)
-        .with(
-            "modified",
-            entry.modified.map(|time| Date::of(time).rfc3339()),
-        )
 }

@@ -16,12 +16,17 @@ use crate::{
     text::{date::Date, quantity::Size},
 };
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Listed<'a> {
-    pub(super) remote: &'a Remote,
+/// Entry with what is known of it.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// Name in the list.
+    pub(super) name: String,
+    pub(super) host: String,
+    pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// Metadata; `None` for the directory at which names begin.
-    pub(super) stat: Option<&'a Stat>,
+    /// Size of a file in bytes.
+    pub(super) size: Option<u64>,
+    pub(super) modified: Option<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -47,18 +52,13 @@ impl Show {
         }
     }
 
-    /// Prints an entry: with its whole place if it is an argument itself, otherwise with its name.
-    pub(super) fn entry(&mut self, listed: Listed<'_>, is_argument: bool) -> Result<(), Failure> {
+    pub(super) fn entry(&mut self, listed: &Listed) -> Result<(), Failure> {
         match self.json {
             true => {
                 let comma = if self.has_begun { "," } else { "" };
-                let _ = write!(self.waiting, "{comma}{}", json(&object(listed)));
+                let _ = write!(self.waiting, "{comma}{}", json(&listed.object()));
             }
-            false => {
-                let line = self.line(listed, is_argument);
-                self.waiting.push_str(&line);
-                self.waiting.push('\n');
-            }
+            false => _ = writeln!(self.waiting, "{}", listed.line(self.wishes)),
         }
         self.has_begun = true;
         match self.waiting.len() > MOST_WAITING {
@@ -67,11 +67,10 @@ impl Show {
         }
     }
 
-    pub(super) fn heading(&mut self, dir: &Remote) -> Result<(), Failure> {
+    pub(super) fn heading(&mut self, dir: &str) -> Result<(), Failure> {
         if self.json {
             return Ok(());
         }
-        let dir = dir.to_string();
         let space = if self.has_begun { "\n" } else { "" };
         let colon = if dir.ends_with(':') { "" } else { ":" };
         let _ = writeln!(self.waiting, "{space}{dir}{colon}");
@@ -96,73 +95,65 @@ impl Show {
         }
         self.flush()
     }
+}
 
-    fn line(&self, listed: Listed<'_>, is_argument: bool) -> String {
-        let Listed { remote, kind, stat } = listed;
-        let mut name = match (is_argument, remote.path.name()) {
+impl Listed {
+    /// Returns an entry at a daemon, whose `stat` is `None` for the directory at which names begin. In the
+    /// list it has its whole place if it is an argument itself, otherwise its name.
+    pub(super) fn of(remote: &Remote, kind: Kind, stat: Option<&Stat>, is_argument: bool) -> Self {
+        let known = remote.path.name();
+        let mut name = match (is_argument, known) {
             (false, Some(name)) => nicstripe::escaped(name.file_name()),
             _ => remote.to_string(),
         };
-        if kind == Kind::Dir && remote.path.name().is_some() {
+        if kind == Kind::Dir && known.is_some() {
             name.push('/');
         }
-        let size = stat.filter(|_| kind == Kind::File).map(|stat| stat.size);
-        line(
-            self.wishes,
+        let slash: &[u8] = if remote.is_absolute { b"/" } else { b"" };
+        Self {
             name,
+            host: remote.place.to_string(),
+            path: [slash, &known.map(Name::to_bytes).unwrap_or_default()].concat(),
             kind,
-            size,
-            stat.map(|stat| stat.modified),
-        )
+            size: stat.filter(|_| kind == Kind::File).map(|stat| stat.size),
+            modified: stat.map(|stat| stat.modified),
+        }
+    }
+
+    fn line(&self, wishes: Wishes) -> String {
+        let (name, kind) = (&self.name, word(self.kind));
+        if !wishes.long {
+            return name.clone();
+        }
+        let (size, width) = match wishes.human_readable {
+            true => (self.size.map(|size| Size(size).to_string()), 10),
+            false => (self.size.map(|size| size.to_string()), 13),
+        };
+        let size = size.unwrap_or_else(|| UNKNOWN.to_owned());
+        let modified = self.modified.map(|time| Date::of(time).to_string());
+        let modified = modified.unwrap_or_else(|| UNKNOWN.to_owned());
+        format!("{kind:<5}  {size:>width$}  {modified:<17}  {name}")
+    }
+
+    /// Returns the object of an entry, described in `docs/schema/ls.schema.json`.
+    fn object(&self) -> Object {
+        let path = nicstripe::escaped(&self.path);
+        let path_base64 =
+            (path.as_bytes() != self.path).then(|| BASE64_STANDARD.encode(&self.path));
+        Object::default()
+            .with("host", &self.host)
+            .with("path", path)
+            .with("path_base64", path_base64)
+            .with("kind", word(self.kind))
+            .with("size", self.size)
+            .with(
+                "modified",
+                self.modified.map(|time| Date::of(time).rfc3339()),
+            )
     }
 }
 
-/// Returns the line of an entry, with what is known of it.
-pub(super) fn line(
-    wishes: Wishes,
-    name: String,
-    kind: Kind,
-    size: Option<u64>,
-    modified: Option<SystemTime>,
-) -> String {
-    if !wishes.long {
-        return name;
-    }
-    let size = match size {
-        Some(size) if wishes.human_readable => Size(size).to_string(),
-        Some(size) => size.to_string(),
-        None => UNKNOWN.to_owned(),
-    };
-    let width = if wishes.human_readable { 10 } else { 13 };
-    let modified = modified.map_or_else(
-        || UNKNOWN.to_owned(),
-        |modified| Date::of(modified).to_string(),
-    );
-    format!("{:<5}  {size:>width$}  {modified:<17}  {name}", word(kind))
-}
-
-/// Returns the object of an entry, described in `docs/schema/ls.schema.json`.
-fn object(Listed { remote, kind, stat }: Listed<'_>) -> Object {
-    let slash: &[u8] = if remote.is_absolute { b"/" } else { b"" };
-    let components = remote.path.name().map(Name::components);
-    let inside = components.map(|components| components.collect::<Vec<_>>().join(&b'/'));
-    let exact = [slash, &inside.unwrap_or_default()].concat();
-    let path = nicstripe::escaped(&exact);
-    let path_base64 = (path.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
-    let of_file = stat.filter(|_| kind == Kind::File);
-    Object::default()
-        .with("host", remote.place.to_string())
-        .with("path", path)
-        .with("path_base64", path_base64)
-        .with("kind", word(kind))
-        .with("size", of_file.map(|stat| stat.size))
-        .with(
-            "modified",
-            stat.map(|stat| Date::of(stat.modified).rfc3339()),
-        )
-}
-
-pub(super) fn word(kind: Kind) -> &'static str {
+fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
         Kind::Dir => "dir",
@@ -180,4 +171,4 @@ const UNKNOWN: &str = "-";
 /// Bytes of output that wait for a write: about a page of names.
 const MOST_WAITING: usize = 64 << 10;
 
-pub(super) const SCHEMA: &str = "nicstripe-ls/1";
+const SCHEMA: &str = "nicstripe-ls/1";

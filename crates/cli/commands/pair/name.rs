@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, usage},
     output::terminal::Terminal,
     process::streams,
     text::shown,
@@ -41,7 +41,7 @@ pub(super) async fn chosen(
     let text = format!("the other machine calls itself {name:?}: {doubt}");
     let hint =
         "neither machine trusts the other; start again with a new code, and here with --name NAME";
-    let doubtful = Fault::new(Exit::Usage, text).with_hint(hint);
+    let doubtful = usage(text).with_hint(hint);
     if !stdin().is_terminal() || !terminal.is_interactive() {
         return Err(doubtful.into());
     }

@@ -6,7 +6,7 @@ use nicstripe::trust::read_guarded;
 
 use super::arguments::Options;
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, usage},
     text::shown,
 };
 
@@ -26,7 +26,7 @@ fn parse(path: &Path, text: &str) -> Result<Options, Fault> {
             .map_or(1, |before| before.matches('\n').count() + 1);
         let what = what(text, span, error.message());
         let text = format!("{}, line {line}: {what}", shown(path));
-        Fault::new(Exit::Usage, text)
+        usage(text)
     })
 }
 

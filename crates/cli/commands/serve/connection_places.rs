@@ -48,7 +48,6 @@ impl Default for Limits {
     }
 }
 
-/// Places of all connections.
 #[derive(Debug)]
 pub(super) struct Places {
     limits: Limits,
@@ -204,7 +203,6 @@ impl Drop for Place {
     }
 }
 
-/// Running request of a connection.
 #[derive(Debug)]
 pub(super) struct Running(Arc<Place>);
 

@@ -1,30 +1,52 @@
 //! Arguments of the servers for other protocols: a folder at a daemon, and a pair of variables.
 
-use std::{env, ffi::OsStr};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    sync::Arc,
+};
+
+use nicstripe::{Name, routes::RouteKeeper};
 
 use crate::{
     connect::{
+        connect_arguments::ConnectArgs,
         location::{Location, Remote},
-        setup::Connected,
+        setup::{Connected, Needs},
     },
     failure::Failure,
+    process::signals::Signals,
 };
 
-/// Parses the peer and the directory that were typed, as in `example`. `peer` finds out where the directory
-/// is, once it is known.
-pub(super) fn address(
-    typed: &OsStr,
-    peer: Option<&Connected>,
-    example: &str,
-) -> Result<Remote, Failure> {
-    let inside = peer.map_or(Ok(None), |peer| peer.inside(typed))?;
-    match Location::parse(inside.as_deref().unwrap_or(typed))? {
+/// Parses the peer and the directory that were typed, as in `example`.
+pub(super) fn address(typed: &OsStr, example: &str) -> Result<Remote, Failure> {
+    match Location::parse(typed)? {
         Location::Remote(remote) => Ok(remote),
         _ => Err(Failure::Setting {
             key: "HOST:PATH",
             why: format!("no host in {typed:?}, expected HOST:PATH as in {example}"),
         }),
     }
+}
+
+/// Connects to the peer of a typed directory, unless a signal arrives before. Returns the name of the
+/// directory, too; `None` for the root.
+pub(super) async fn connect(
+    connect: &ConnectArgs,
+    (typed, remote): (&OsString, Remote),
+    keeper: Arc<RouteKeeper>,
+    signals: &mut Signals,
+) -> Result<(Connected, Option<Name>), Failure> {
+    let needs = Needs {
+        paths: std::slice::from_ref(typed),
+        ..Needs::default()
+    };
+    let connected = tokio::select! {
+        connected = connect.connect(&remote.place, &needs, keeper) => connected?,
+        stop = signals.stop() => return Err(Failure::Stopped(stop)),
+    };
+    let remote = connected.located(typed)?.unwrap_or(remote);
+    Ok((connected, remote.path.name().cloned()))
 }
 
 /// Reads two variables of the environment; `None` if neither is set.

@@ -170,7 +170,13 @@ impl<S: Service> Server<S> {
         let what = self.what;
         let place = Arc::new(self.places.enter(from));
         let serving = self.serve(stream, Some(place));
-        tokio::spawn(async move { log_end(serving.await, what, from) });
+        tokio::spawn(async move {
+            // Clients may disconnect at any time.
+            if let Err(error) = serving.await {
+                let error = nicstripe::chain(error.as_ref());
+                tracing::debug!(error, %from, what, "connection ended");
+            }
+        });
     }
 
     /// Waits after a failure to accept: most likely the process is out of file descriptors.
@@ -196,16 +202,7 @@ impl<S: Service> Server<S> {
     }
 }
 
-/// Error that ended an HTTP connection.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Logs the error that ended a connection, at debug level, since clients may disconnect at any
-/// time.
-fn log_end(end: Result<(), ConnectionError>, what: &str, from: IpAddr) {
-    if let Err(error) = end {
-        tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, what, "connection ended");
-    }
-}
 
 /// Listens at an address, and returns the listener and the bound address.
 ///

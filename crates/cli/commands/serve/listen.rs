@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     connect::arguments::parse_port,
-    failure::{Fault, exit::Exit},
+    failure::{Fault, usage},
 };
 
 /// Listen address, with an interface name if it is an IPv6 address with a zone. Port 0 stands for
@@ -29,9 +29,9 @@ impl Listen {
             return Ok(self.address);
         };
         let index = zone.parse().or_else(|_| interface_index(zone));
-        address.set_scope_id(index.map_err(|error| {
-            Fault::new(Exit::Usage, format!("no interface {zone:?}")).because(error)
-        })?);
+        address.set_scope_id(
+            index.map_err(|error| usage(format!("no interface {zone:?}")).because(error))?,
+        );
         Ok(address.into())
     }
 }

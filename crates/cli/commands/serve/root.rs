@@ -9,7 +9,7 @@ use nicstripe::trust::Home;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::{
-    failure::{Fault, exit::Exit},
+    failure::{Fault, exit::Exit, usage},
     text::invocation::Invocation,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Fault> {
             );
             let program = Invocation::of_this_process().program();
             let hint = format!("serve another directory: {program} serve DIR");
-            Err(Fault::new(Exit::Usage, text).with_hint(hint))
+            Err(usage(text).with_hint(hint))
         }
     }
 }

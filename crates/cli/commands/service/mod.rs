@@ -21,7 +21,7 @@ use rustix::process::geteuid;
 
 use self::unit::Unit;
 use crate::{
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, exit::Exit, usage},
     output::{stdout, terminal::Terminal},
     places::SERVICE_HOME,
     text::{
@@ -81,7 +81,7 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
             "{} cannot be written into a unit: expected a path without control characters",
             shown(&root)
         );
-        return Err(Fault::new(Exit::Usage, text).into());
+        return Err(usage(text).into());
     };
     let user = found_or_made(user)?;
     check_access(&program, &user)?;
@@ -255,7 +255,6 @@ fn check_systemd() -> Result<(), Fault> {
     }
 }
 
-/// Checks that this user may change units.
 fn check_rights() -> Result<(), Fault> {
     if geteuid().is_root() {
         return Ok(());
@@ -291,7 +290,7 @@ fn check_program(program: &Path) -> Result<(), Failure> {
             "{} cannot be written into a unit: expected a path without control characters",
             shown(program)
         );
-        return Err(Fault::new(Exit::Usage, text).into());
+        return Err(usage(text).into());
     }
     let Some((path, who)) = changer_of(program)? else {
         return Ok(());
@@ -379,7 +378,7 @@ fn found_or_made(name: &str) -> Result<User, Failure> {
     let found = find();
     if found.is_none() && name != USER {
         let name = shown(name);
-        return Err(Fault::new(Exit::Usage, format!("there is no user {name}"))
+        return Err(usage(format!("there is no user {name}"))
             .with_hint(format!("sudo useradd --system {name}"))
             .into());
     }

@@ -17,7 +17,7 @@ use nicstripe::{
 
 use self::rights::{Rights, RightsArgs};
 use crate::{
-    failure::{CommandError, Failure, Fault, exit::Exit},
+    failure::{CommandError, Failure, Fault, exit::Exit, usage},
     output::{stdout, terminal::Terminal},
     places,
     text::{
@@ -139,7 +139,7 @@ impl Trust {
                         "no right is given: expected {}, or --replace",
                         rights::OPTIONS
                     );
-                    return Err(Fault::new(Exit::Usage, text).into());
+                    return Err(usage(text).into());
                 }
                 allow(&path, &which, &rights, replace)?.tell(terminal);
                 reader::tell(&path, terminal);
@@ -203,7 +203,6 @@ impl Changed {
     }
 }
 
-/// Prints the rights of a peer before and after a change.
 pub(crate) fn tell_change(had: &PeerOptions, has: &PeerOptions, terminal: &Terminal) {
     terminal.say(format_args!("was: {}", rights(had)));
     terminal.say(format_args!("now: {}", rights(has)));
@@ -302,7 +301,6 @@ fn find<'a>(peers: &'a Peers, which: &str) -> Result<&'a Peer, Fault> {
     })
 }
 
-/// Returns the lines about a peer.
 fn show(peer: &Peer, path: &Path) -> Vec<String> {
     let options = peer.options.to_string();
     let options = match options.is_empty() {
@@ -333,7 +331,7 @@ fn looser(peer: &Peer, loosened: &[&str], rights: Option<&Rights>) -> Fault {
     let typed = Invocation::of_this_process().typed();
     let adding = adding.unwrap_or_default();
     let hint = format!("{adding}to set exactly these: {typed} --replace");
-    Fault::new(Exit::Usage, text).with_hint(hint)
+    usage(text).with_hint(hint)
 }
 
 /// Returns the error of a trusted peer that would lose a restriction by pairing again.
@@ -375,10 +373,9 @@ pub(crate) fn access(read_only: bool, append_only: bool) -> Access {
 /// Rejects a name that no one could type as HOST.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     match name.parse::<PeerName>() {
-        Ok(parsed) if !parsed.is_host() => Err(Fault::new(
-            Exit::Usage,
-            format!("name {name:?} cannot be typed as HOST: expected letters, digits, -, . and _"),
-        )
+        Ok(parsed) if !parsed.is_host() => Err(usage(format!(
+            "name {name:?} cannot be typed as HOST: expected letters, digits, -, . and _"
+        ))
         .into()),
         // An invalid name is an error of the peers file.
         _ => Ok(()),
@@ -399,7 +396,7 @@ fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
                 "run `nicstripe key` on the other machine, and trust that line; if it prints this one, its disk was cloned: for a new key, there: rm {}; nicstripe key",
                 quoted(path)
             );
-            Err(Fault::new(Exit::Usage, text).with_hint(hint).into())
+            Err(usage(text).with_hint(hint).into())
         }
         _ => Ok(()),
     }
@@ -437,7 +434,7 @@ fn parse_line(text: &str, name: Option<&str>) -> Result<PublicLine, Failure> {
         shown(peer.options.to_string()),
         PublicKey::KIND
     );
-    Err(Fault::new(Exit::Usage, text).with_hint(hint).into())
+    Err(usage(text).with_hint(hint).into())
 }
 
 /// Returns the peer's name, or a dash if it has none.

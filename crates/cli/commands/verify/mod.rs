@@ -16,7 +16,7 @@ use crate::{
         arguments::{LinkArgs, SessionArgs},
         location::{is_elsewhere, shown_place},
     },
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, usage},
     output::terminal::Terminal,
 };
 
@@ -64,8 +64,7 @@ impl Verify {
             }
         }
         if self.signer.is_some() {
-            let text = "--signer is for a receipt: expected RECEIPT FILE".to_owned();
-            return Err(Fault::new(Exit::Usage, text).into());
+            return Err(usage("--signer is for a receipt: expected RECEIPT FILE").into());
         }
         let Self {
             paths,
@@ -78,7 +77,7 @@ impl Verify {
         } = self;
         if let Some(path) = paths.iter().find(|path| is_elsewhere(path)) {
             let text = format!("cannot compare {}: {ELSEWHERE}", shown_place(path));
-            return Err(Fault::new(Exit::Usage, text).into());
+            return Err(usage(text).into());
         }
         let compared = Compared {
             paths,

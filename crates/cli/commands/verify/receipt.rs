@@ -117,11 +117,7 @@ fn outline_at(verify: &Verify, target: &OsStr) -> Result<Outline, Failure> {
                 ..Needs::default()
             };
             let connected = connect_without_routes(&remote.place, &verify.links, &needs).await?;
-            let inside = connected.inside(target)?;
-            let remote = match inside.map(|inside| Location::parse(&inside)).transpose()? {
-                Some(Location::Remote(inside)) => inside,
-                _ => remote,
-            };
+            let remote = connected.located(target)?.unwrap_or(remote);
             let found = match &remote.path {
                 RemotePath::File(name) => connected.client.outline(name).await,
                 RemotePath::Root | RemotePath::Directory(_) => {

@@ -199,7 +199,6 @@ enum Step {
     Start,
     /// The start of the program that is being copied.
     Installation,
-    /// The answer to the request.
     Answer,
 }
 

@@ -6,7 +6,6 @@ mod walk;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use hyper::StatusCode;
 
 pub(crate) use self::items::{Group, group_of};
 use self::items::{Item, Items, Wanted};
@@ -36,10 +35,7 @@ impl Encoding {
         match query.get("encoding-type") {
             None | Some("") => Ok(Self { is_url: false }),
             Some("url") => Ok(Self { is_url: true }),
-            Some(_) => Err(S3Error::new(
-                Code::INVALID_ARGUMENT,
-                "the encoding type is url",
-            )),
+            Some(_) => Err(Code::INVALID_ARGUMENT.because("the encoding type is url")),
         }
     }
 
@@ -67,7 +63,6 @@ struct Asked<'q> {
     wanted: Wanted,
 }
 
-/// Page of a list.
 #[derive(Default)]
 struct Page {
     keys: Vec<(String, Object)>,
@@ -101,7 +96,7 @@ pub(crate) async fn page(store: &Store, bucket: &Bucket, query: &Query) -> Resul
         },
     };
     let page = read(store, bucket, &asked).await?;
-    Ok(reply::xml(StatusCode::OK, &asked.told(bucket, &page)))
+    Ok(reply::found(&asked.told(bucket, &page)))
 }
 
 async fn read(store: &Store, bucket: &Bucket, asked: &Asked<'_>) -> Result<Page, S3Error> {
@@ -216,7 +211,7 @@ impl Asked<'_> {
                 .text("Prefix", &encoding.applied(prefix))
                 .close("CommonPrefixes");
         }
-        xml.end("ListBucketResult")
+        xml.end()
     }
 
     fn tell_second(&self, xml: &mut Xml, page: &Page) {
@@ -236,12 +231,7 @@ impl Asked<'_> {
 fn of_token(token: &str) -> Result<String, S3Error> {
     let key = URL_SAFE_NO_PAD.decode(token).ok();
     let key = key.and_then(|key| String::from_utf8(key).ok());
-    key.ok_or_else(|| {
-        S3Error::new(
-            Code::INVALID_ARGUMENT,
-            "the continuation token is of another list",
-        )
-    })
+    key.ok_or_else(|| Code::INVALID_ARGUMENT.because("the continuation token is of another list"))
 }
 
 /// Number of keys and prefixes of a page, that of S3.

@@ -33,8 +33,7 @@ impl Walk {
             None => walk(),
         };
         let behind = Name::new([UPLOADS.as_bytes(), &[u8::MAX; 255]]);
-        let behind =
-            behind.map_err(|error| S3Error::new(Code::INTERNAL_ERROR, error.to_string()))?;
+        let behind = behind.map_err(|error| Code::INTERNAL_ERROR.because(error.to_string()))?;
         let mut ready = VecDeque::new();
         // The walk begins behind the file that has the prefix as its key.
         if place.leaf > place.after

@@ -36,7 +36,7 @@ pub(crate) async fn complete(
     };
     if let Some(name) = headers.keys().map(|name| name.as_str()).find(is_checksum) {
         let why = format!("{name} of a whole upload is not supported: its parts have checksums");
-        return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
+        return Err(Code::NOT_IMPLEMENTED.because(why));
     }
     let listed = listed(document)?;
     let upload = Upload::find(store, target, query).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn complete(
         && told.as_bytes() != size.to_string().as_bytes()
     {
         let why = format!("the parts have {size} bytes, not those of x-amz-mp-object-size");
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because(why));
     }
     let etag = etag_of(&listed)?;
     let mut attributes = upload.attributes.clone();
@@ -87,7 +87,7 @@ fn result(target: &Target, etag: &str) -> String {
         .text("Bucket", bucket)
         .text("Key", &target.key)
         .text("ETag", &quoted(etag));
-    xml.end("CompleteMultipartUploadResult")
+    xml.end()
 }
 
 /// Part of a list: its number and its MD5 in hexadecimal digits.
@@ -95,7 +95,7 @@ type Listed = (u64, String);
 
 pub(crate) fn listed(document: &[u8]) -> Result<Vec<Listed>, S3Error> {
     let document = xml::read(document, "CompleteMultipartUpload")?;
-    let malformed = |why: &'static str| S3Error::new(Code::MALFORMED_XML, why);
+    let malformed = |why: &'static str| Code::MALFORMED_XML.because(why);
     let mut listed = Vec::<Listed>::new();
     for part in document.all("Part") {
         let number = part
@@ -107,8 +107,7 @@ pub(crate) fn listed(document: &[u8]) -> Result<Vec<Listed>, S3Error> {
                 .ok_or_else(|| malformed("a part has no ETag"))?,
         );
         if listed.last().is_some_and(|(last, _)| *last >= number) {
-            let why = "the numbers of the parts do not ascend";
-            return Err(S3Error::new(Code::INVALID_PART_ORDER, why));
+            return Err(Code::INVALID_PART_ORDER.because("the numbers of the parts do not ascend"));
         }
         if !(1..=MOST_PARTS).contains(&number) || etag.len() != 32 || hex::decode(etag).is_err() {
             return Err(no_part(number));
@@ -165,12 +164,11 @@ fn gone(error: nicstripe::Error) -> S3Error {
 }
 
 fn ended() -> S3Error {
-    S3Error::new(Code::NO_SUCH_UPLOAD, "the upload has ended meanwhile")
+    Code::NO_SUCH_UPLOAD.because("the upload has ended meanwhile")
 }
 
 fn no_part(number: u64) -> S3Error {
-    let why = format!("there is no part {number} with this ETag");
-    S3Error::new(Code::INVALID_PART, why)
+    Code::INVALID_PART.because(format!("there is no part {number} with this ETag"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::SystemTime};
 
 use futures_util::{StreamExt as _, stream};
-use hyper::StatusCode;
 use nicstripe::Kind;
 
 use super::{INFO, MOST_FILES, Upload, dir_of, joined};
@@ -71,7 +70,7 @@ pub(crate) async fn parts(store: &Store, target: &Target, query: &Query) -> Resu
             .shown("Size", size)
             .close("Part");
     }
-    Ok(reply::xml(StatusCode::OK, &xml.end("ListPartsResult")))
+    Ok(reply::found(&xml.end()))
 }
 
 /// Upload in a list: its key, its ID, and when it began.
@@ -88,8 +87,7 @@ pub(crate) async fn uploads(
         .unwrap_or(MOST_LISTED)
         .min(MOST_LISTED);
     if most == 0 {
-        let why = "max-uploads is at least 1";
-        return Err(S3Error::new(Code::INVALID_ARGUMENT, why));
+        return Err(Code::INVALID_ARGUMENT.because("max-uploads is at least 1"));
     }
     let encoding = Encoding::of(query)?;
     let get = |name| query.get(name).unwrap_or_default();
@@ -155,10 +153,7 @@ pub(crate) async fn uploads(
             .text("Prefix", &encoding.applied(common))
             .close("CommonPrefixes");
     }
-    Ok(reply::xml(
-        StatusCode::OK,
-        &xml.end("ListMultipartUploadsResult"),
-    ))
+    Ok(reply::found(&xml.end()))
 }
 
 /// Returns all uploads of a bucket, in the order of their keys.

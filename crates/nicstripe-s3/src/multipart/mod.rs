@@ -48,7 +48,7 @@ pub(crate) async fn create(
 ) -> Result<Reply, S3Error> {
     if target.is_folder {
         let why = "a key that ends with a slash is a directory here, and has no content";
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because(why));
     }
     let attributes = stored::requested(headers)?;
     // Room for the tag of the complete object.
@@ -69,10 +69,7 @@ pub(crate) async fn create(
     xml.text("Bucket", &target.bucket.name)
         .text("Key", &target.key)
         .text("UploadId", &id);
-    Ok(reply::xml(
-        StatusCode::OK,
-        &xml.end("InitiateMultipartUploadResult"),
-    ))
+    Ok(reply::found(&xml.end()))
 }
 
 /// Removes an upload with its parts.
@@ -99,10 +96,7 @@ impl Upload {
         let key = store.client.read(&info, Some(longest)).await;
         let key = key.map_err(S3Error::from).map_err(missing)?;
         if key != target.key.as_bytes() {
-            return Err(S3Error::new(
-                Code::NO_SUCH_UPLOAD,
-                "the upload is one of another object",
-            ));
+            return Err(Code::NO_SUCH_UPLOAD.because("the upload is one of another object"));
         }
         Ok(Self {
             id: id.to_owned(),
@@ -177,10 +171,7 @@ fn dir_of(bucket: &Bucket, id: &str) -> Result<Name, S3Error> {
             .bytes()
             .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     if !is_id {
-        return Err(S3Error::new(
-            Code::NO_SUCH_UPLOAD,
-            "there is no such upload",
-        ));
+        return Err(Code::NO_SUCH_UPLOAD.because("there is no such upload"));
     }
     joined(&bucket.uploads()?, id)
 }
@@ -191,7 +182,7 @@ fn joined(dir: &Name, name: &str) -> Result<Name, S3Error> {
 }
 
 fn internal(why: String) -> S3Error {
-    S3Error::new(Code::INTERNAL_ERROR, why)
+    Code::INTERNAL_ERROR.because(why)
 }
 
 /// Returns a random number of 32 hexadecimal digits.

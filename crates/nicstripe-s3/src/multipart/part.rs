@@ -31,7 +31,6 @@ pub(super) fn name_of(upload: &Upload, number: u64, md5: &str) -> Result<Name, S
     joined(&upload.dir, &format!("p{number:05}-{md5}"))
 }
 
-/// Stores a part.
 pub(crate) async fn put_part<B: RequestBody>(
     store: &Arc<Store>,
     target: &Target,
@@ -77,8 +76,7 @@ async fn finish(
     match store.client.stat(&joined(&upload.dir, INFO)?).await {
         Err(error) if error.is_not_found() => {
             upload.remove_rest(store, bucket).await?;
-            let why = "the upload has ended meanwhile";
-            Err(S3Error::new(Code::NO_SUCH_UPLOAD, why))
+            Err(Code::NO_SUCH_UPLOAD.because("the upload has ended meanwhile"))
         }
         found => Ok(found.map(drop)?),
     }
@@ -95,10 +93,7 @@ pub(crate) async fn copy_part(
     let upload = Upload::find(store, target, query).await?;
     let (from, object) = copy::source(store, headers).await?;
     if from.is_folder {
-        return Err(S3Error::new(
-            Code::INVALID_REQUEST,
-            "a directory is no part",
-        ));
+        return Err(Code::INVALID_REQUEST.because("a directory is no part"));
     }
     let range = source_range(headers, object.stat.size)?;
     let (store, bucket) = (store.clone(), target.bucket.clone());
@@ -114,7 +109,7 @@ pub(crate) async fn copy_part(
         let mut xml = Xml::new("CopyPartResult");
         xml.text("LastModified", &date::iso(std::time::SystemTime::now()))
             .text("ETag", &quoted(&md5));
-        Ok(xml.end("CopyPartResult"))
+        Ok(xml.end())
     })
     .await
 }
@@ -180,7 +175,7 @@ fn source_range(headers: &HeaderMap, size: u64) -> Result<Option<Range<u64>>, S3
         .and_then(|value| range::exact(value, size));
     let invalid = || {
         let why = format!("x-amz-copy-source-range is no range of the {size} bytes of the source");
-        S3Error::new(Code::INVALID_ARGUMENT, why)
+        Code::INVALID_ARGUMENT.because(why)
     };
     let range = range.ok_or_else(invalid)?;
     Ok((range != (0..size)).then_some(range))
@@ -190,9 +185,9 @@ fn number_of(query: &Query) -> Result<u64, S3Error> {
     let number = query.number("partNumber")?.unwrap_or_default();
     match (1..=MOST_PARTS).contains(&number) {
         true => Ok(number),
-        false => Err(S3Error::new(
-            Code::INVALID_ARGUMENT,
-            format!("the number of a part is 1 to {MOST_PARTS}"),
-        )),
+        false => {
+            Err(Code::INVALID_ARGUMENT
+                .because(format!("the number of a part is 1 to {MOST_PARTS}")))
+        }
     }
 }

@@ -72,16 +72,14 @@ pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Announced>, S3Erro
         .keys()
         .find(|name| name.as_str().starts_with("x-amz-checksum-") && !is_known(name.as_str()));
     if let Some(name) = unknown {
-        let why = format!("the checksum {name} is not supported");
-        return Err(S3Error::new(Code::NOT_IMPLEMENTED, why));
+        return Err(S3Error::unsupported(format_args!("the checksum {name}")));
     }
     if trailer.is_some() && !found.iter().any(|one| one.value.is_none()) {
         let why = "x-amz-trailer names no checksum that is supported";
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because(why));
     }
     if found.len() > 1 {
-        let why = "expected one checksum at most";
-        return Err(S3Error::new(Code::INVALID_REQUEST, why));
+        return Err(Code::INVALID_REQUEST.because("expected one checksum at most"));
     }
     Ok(found.pop())
 }

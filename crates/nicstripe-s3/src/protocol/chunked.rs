@@ -93,7 +93,7 @@ impl Chunked {
         }
         match self.state {
             State::End => Ok(self.trailer),
-            _ => Err(S3Error::new(Code::INCOMPLETE_BODY, "the body ended early")),
+            _ => Err(Code::INCOMPLETE_BODY.because("the body ended early")),
         }
     }
 
@@ -191,10 +191,7 @@ fn text(line: Vec<u8>) -> Result<String, S3Error> {
 }
 
 fn malformed(why: &'static str) -> S3Error {
-    S3Error::new(
-        Code::INVALID_REQUEST,
-        format!("the body is not in chunks: {why}"),
-    )
+    Code::INVALID_REQUEST.because(format!("the body is not in chunks: {why}"))
 }
 
 const LONGEST_LINE: usize = 1024;

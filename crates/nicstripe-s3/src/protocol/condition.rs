@@ -13,7 +13,6 @@ pub(crate) enum Outcome {
     NotModified,
 }
 
-/// Conditions of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Conditions {
     tags: Option<String>,
@@ -52,10 +51,7 @@ impl Conditions {
         match self.no_tags.as_deref().map(str::trim) {
             None => Ok(false),
             Some("*") => Ok(true),
-            Some(_) => Err(S3Error::new(
-                Code::NOT_IMPLEMENTED,
-                "If-None-Match of a write is * only",
-            )),
+            Some(_) => Err(Code::NOT_IMPLEMENTED.because("If-None-Match of a write is * only")),
         }
     }
 
@@ -67,10 +63,8 @@ impl Conditions {
     /// Compares with an object that exists. A tag counts more than a time.
     pub(crate) fn check(&self, etag: &str, modified: SystemTime) -> Result<Outcome, S3Error> {
         let modified = seconds(modified);
-        let failed = || {
-            let why = "a condition of the request is not met";
-            Err(S3Error::new(Code::PRECONDITION_FAILED, why))
-        };
+        let failed =
+            || Err(Code::PRECONDITION_FAILED.because("a condition of the request is not met"));
         match (&self.tags, self.not_since) {
             (Some(tags), _) if !matches(tags, etag) => return failed(),
             (None, Some(time)) if modified > seconds(time) => return failed(),
@@ -87,10 +81,9 @@ impl Conditions {
     pub(crate) fn require(&self, etag: &str, modified: SystemTime) -> Result<(), S3Error> {
         match self.check(etag, modified)? {
             Outcome::Met => Ok(()),
-            Outcome::NotModified => Err(S3Error::new(
-                Code::PRECONDITION_FAILED,
-                "a condition of the request is not met",
-            )),
+            Outcome::NotModified => {
+                Err(Code::PRECONDITION_FAILED.because("a condition of the request is not met"))
+            }
         }
     }
 }

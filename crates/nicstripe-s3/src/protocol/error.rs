@@ -1,6 +1,6 @@
 //! Errors of S3, and the one table that maps those of the daemon to them.
 
-use std::{borrow::Cow, io};
+use std::{borrow::Cow, fmt, io};
 
 use hyper::StatusCode;
 use nicstripe::{Error, FailCode};
@@ -51,6 +51,13 @@ impl Code {
         Self(word, 404)
     }
 
+    pub(crate) fn because(self, message: impl Into<Cow<'static, str>>) -> S3Error {
+        S3Error {
+            code: self,
+            message: message.into(),
+        }
+    }
+
     /// Returns the code for an error of the daemon or of the way there.
     fn of(error: &Error) -> Self {
         match error.fail_code() {
@@ -79,11 +86,9 @@ pub(crate) struct S3Error {
 }
 
 impl S3Error {
-    pub(crate) fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-        }
+    /// Returns the error of a request for something that the gateway does not have.
+    pub(crate) fn unsupported(what: impl fmt::Display) -> Self {
+        Code::NOT_IMPLEMENTED.because(format!("{what} is not supported"))
     }
 
     pub(crate) fn word(&self) -> &'static str {
@@ -98,7 +103,7 @@ impl S3Error {
     pub(crate) fn of_read(error: Error) -> Self {
         let read = Self::from(error);
         match read.code {
-            Code::NAME_CONFLICT => Self::new(Code::NO_SUCH_KEY, read.message),
+            Code::NAME_CONFLICT => Code::NO_SUCH_KEY.because(read.message),
             _ => read,
         }
     }
@@ -106,7 +111,7 @@ impl S3Error {
     /// Returns this error with another code if it says that there is no such object.
     pub(crate) fn missing(self, code: Code) -> Self {
         match self.code {
-            Code::NO_SUCH_KEY | Code::NAME_CONFLICT => Self::new(code, self.message),
+            Code::NO_SUCH_KEY | Code::NAME_CONFLICT => code.because(self.message),
             _ => self,
         }
     }
@@ -118,7 +123,7 @@ impl S3Error {
 
 impl From<Error> for S3Error {
     fn from(error: Error) -> Self {
-        Self::new(Code::of(&error), nicstripe::chain(&error))
+        Code::of(&error).because(nicstripe::chain(&error))
     }
 }
 
@@ -127,7 +132,7 @@ impl From<io::Error> for S3Error {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Error>() {
             Ok(error) => error.into(),
-            Err(error) => Self::new(Code::INTERNAL_ERROR, nicstripe::chain(&error)),
+            Err(error) => Code::INTERNAL_ERROR.because(nicstripe::chain(&error)),
         }
     }
 }

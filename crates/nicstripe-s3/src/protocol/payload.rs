@@ -20,7 +20,6 @@ use super::{
     signature,
 };
 
-/// Trait bounds of the body of a request.
 pub(crate) trait RequestBody: Body<Data = Bytes, Error: std::error::Error> + Unpin {}
 
 impl<B: Body<Data = Bytes, Error: std::error::Error> + Unpin> RequestBody for B {}
@@ -36,7 +35,6 @@ pub(crate) struct Payload<'b, B> {
     left: u64,
     /// SHA-256 that is signed, in hexadecimal digits.
     signed: Option<(String, Context)>,
-    /// MD5 that is announced.
     content_md5: Option<[u8; 16]>,
     md5: Option<Md5>,
     checksum: Option<(Announced, Hasher)>,
@@ -59,20 +57,14 @@ impl<'b, B: RequestBody> Payload<'b, B> {
         body: &'b mut B,
     ) -> Result<Self, S3Error> {
         let length = |name: &str| -> Result<Option<u64>, S3Error> {
-            let invalid =
-                || S3Error::new(Code::INVALID_ARGUMENT, format!("{name} is not a number"));
+            let invalid = || Code::INVALID_ARGUMENT.because(format!("{name} is not a number"));
             let Some(value) = headers.get(name) else {
                 return Ok(None);
             };
             let text = value.to_str().map_err(|_| invalid())?;
             Ok(Some(text.parse().map_err(|_| invalid())?))
         };
-        let missing = || {
-            S3Error::new(
-                Code::MISSING_CONTENT_LENGTH,
-                "the length of the body is missing",
-            )
-        };
+        let missing = || Code::MISSING_CONTENT_LENGTH.because("the length of the body is missing");
         let (len, chunked, signed) = match signed {
             signature::Body::Chunks { chain, has_trailer } => {
                 let len = length("x-amz-decoded-content-length")?.ok_or_else(missing)?;
@@ -136,12 +128,12 @@ impl<'b, B: RequestBody> Payload<'b, B> {
                 return Ok(Some(bytes));
             }
             let frame = self.body.frame();
-            let late = |_| S3Error::new(Code::REQUEST_TIMEOUT, "no byte of the body came in time");
+            let late = |_| Code::REQUEST_TIMEOUT.because("no byte of the body came in time");
             let Some(frame) = timeout(IDLE, frame).await.map_err(late)? else {
                 return Ok(None);
             };
-            let frame = frame
-                .map_err(|error| S3Error::new(Code::INCOMPLETE_BODY, nicstripe::chain(&error)))?;
+            let frame =
+                frame.map_err(|error| Code::INCOMPLETE_BODY.because(nicstripe::chain(&error)))?;
             if let Ok(data) = frame.into_data() {
                 self.input = data;
             }
@@ -158,9 +150,8 @@ impl<'b, B: RequestBody> Payload<'b, B> {
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), S3Error> {
         let left = self.left.checked_sub(bytes.len() as u64);
-        self.left = left.ok_or_else(|| {
-            S3Error::new(Code::INVALID_REQUEST, "the body is longer than announced")
-        })?;
+        self.left =
+            left.ok_or_else(|| Code::INVALID_REQUEST.because("the body is longer than announced"))?;
         if let Some((_, context)) = &mut self.signed {
             context.update(bytes);
         }
@@ -176,7 +167,7 @@ impl<'b, B: RequestBody> Payload<'b, B> {
     /// Verifies the whole body, which must have been read.
     pub(crate) fn end(self) -> Result<Ended, S3Error> {
         if self.left > 0 {
-            return Err(S3Error::new(Code::INCOMPLETE_BODY, "the body ended early"));
+            return Err(Code::INCOMPLETE_BODY.because("the body ended early"));
         }
         let trailer = self.chunked.map(Chunked::end).transpose()?;
         let announced = self.checksum.as_ref().map(|(one, _)| one);
@@ -185,18 +176,17 @@ impl<'b, B: RequestBody> Payload<'b, B> {
         let mut names = trailer.iter().flatten().map(|(name, _)| name.as_str());
         if names.any(|name| Some(name) != announced) {
             let why = "the trailer has a line that x-amz-trailer does not announce";
-            return Err(S3Error::new(Code::INVALID_REQUEST, why));
+            return Err(Code::INVALID_REQUEST.because(why));
         }
         if let Some((hash, context)) = self.signed
             && hash != hex::encode(context.finish())
         {
             let why = "the body has not the SHA-256 that was signed";
-            return Err(S3Error::new(Code::CONTENT_SHA256_MISMATCH, why));
+            return Err(Code::CONTENT_SHA256_MISMATCH.because(why));
         }
         let md5 = self.md5.map(|md5| <[u8; 16]>::from(md5.finalize()));
         if self.content_md5.is_some() && self.content_md5 != md5 {
-            let why = "the body has not the MD5 of Content-MD5";
-            return Err(S3Error::new(Code::BAD_DIGEST, why));
+            return Err(Code::BAD_DIGEST.because("the body has not the MD5 of Content-MD5"));
         }
         let checksum = match self.checksum {
             Some((announced, hasher)) => Some(verified(announced, hasher, trailer)?),
@@ -209,7 +199,7 @@ impl<'b, B: RequestBody> Payload<'b, B> {
     pub(crate) async fn whole(mut self, most: u64) -> Result<(Vec<u8>, Ended), S3Error> {
         if self.len > most {
             let why = format!("the body has more than {most} bytes");
-            return Err(S3Error::new(Code::ENTITY_TOO_LARGE, why));
+            return Err(Code::ENTITY_TOO_LARGE.because(why));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(self.len).unwrap_or_default());
         while let Some(more) = self.next().await? {
@@ -232,14 +222,11 @@ fn verified(
             .find(|(known, _)| known == name);
         found.map(|(_, value)| value)
     });
-    let missing = || S3Error::new(Code::INVALID_REQUEST, format!("the trailer lacks {name}"));
+    let missing = || Code::INVALID_REQUEST.because(format!("the trailer lacks {name}"));
     let (expected, found) = (expected.ok_or_else(missing)?, hasher.finish());
     match expected == found {
         true => Ok((name, found)),
-        false => Err(S3Error::new(
-            Code::BAD_DIGEST,
-            format!("the body has not the checksum of {name}"),
-        )),
+        false => Err(Code::BAD_DIGEST.because(format!("the body has not the checksum of {name}"))),
     }
 }
 
@@ -247,7 +234,7 @@ fn content_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, S3Error> {
     let parsed = |value: &hyper::header::HeaderValue| {
         STANDARD.decode(value.as_bytes()).ok()?.try_into().ok()
     };
-    let invalid = || S3Error::new(Code::INVALID_DIGEST, "Content-MD5 is no MD5 in base 64");
+    let invalid = || Code::INVALID_DIGEST.because("Content-MD5 is no MD5 in base 64");
     headers
         .get("content-md5")
         .map(|value| parsed(value).ok_or_else(invalid))

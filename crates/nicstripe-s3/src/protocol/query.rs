@@ -27,14 +27,11 @@ impl Query {
         self.get(name).is_some()
     }
 
-    /// Returns a parameter that is a number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, S3Error> {
         let number = |text: &str| {
             let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let number = is_digits.then(|| text.parse().ok()).flatten();
-            number.ok_or_else(|| {
-                S3Error::new(Code::INVALID_ARGUMENT, format!("{name} is not a number"))
-            })
+            number.ok_or_else(|| Code::INVALID_ARGUMENT.because(format!("{name} is not a number")))
         };
         self.get(name).map(number).transpose()
     }
@@ -57,10 +54,9 @@ impl Query {
 /// Decodes percent signs.
 pub(crate) fn decoded(text: &str) -> Result<String, S3Error> {
     let bytes = percent_decode_str(text).decode_utf8();
-    bytes.map(String::from).map_err(|_| {
-        let why = "the path or the query is not UTF-8";
-        S3Error::new(Code::INVALID_ARGUMENT, why)
-    })
+    bytes
+        .map(String::from)
+        .map_err(|_| Code::INVALID_ARGUMENT.because("the path or the query is not UTF-8"))
 }
 
 /// Encodes everything but the unreserved characters.

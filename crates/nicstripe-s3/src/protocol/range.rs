@@ -16,10 +16,7 @@ pub(crate) fn requested(header: Option<&str>, size: u64) -> Result<Option<Range<
     };
     match range.is_empty() {
         false => Ok(Some(range)),
-        true => Err(S3Error::new(
-            Code::INVALID_RANGE,
-            format!("the object has {size} bytes"),
-        )),
+        true => Err(Code::INVALID_RANGE.because(format!("the object has {size} bytes"))),
     }
 }
 

@@ -50,7 +50,6 @@ impl Chain {
         self.verify("AWS4-HMAC-SHA256-PAYLOAD", signature, &rest)
     }
 
-    /// Verifies the signature of a trailer.
     pub(crate) fn verify_trailer(&mut self, signature: &str, trailer: &str) -> Result<(), S3Error> {
         let hash = hex::encode(digest(&SHA256, trailer.as_bytes()));
         self.verify("AWS4-HMAC-SHA256-TRAILER", signature, &hash)
@@ -120,10 +119,9 @@ pub(crate) fn check(
         return Err(malformed("the credential has not five parts"));
     };
     if access != keys.access() {
-        return Err(S3Error::new(
-            Code::INVALID_ACCESS_KEY_ID,
-            "the access key is not that of this gateway",
-        ));
+        return Err(
+            Code::INVALID_ACCESS_KEY_ID.because("the access key is not that of this gateway")
+        );
     }
     if (service, end) != ("s3", "aws4_request") || !claim.time.starts_with(day) || day.len() != 8 {
         return Err(malformed(
@@ -163,10 +161,7 @@ fn claim<'a>(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>, S3Er
         });
     }
     let Some(header) = headers.get(AUTHORIZATION) else {
-        return Err(S3Error::new(
-            Code::ACCESS_DENIED,
-            "the request is not signed",
-        ));
+        return Err(Code::ACCESS_DENIED.because("the request is not signed"));
     };
     let fields = header
         .to_str()
@@ -178,7 +173,7 @@ fn claim<'a>(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>, S3Er
         let value = fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
         value.ok_or_else(|| malformed("the header Authorization lacks a field"))
     };
-    let missing = || S3Error::new(Code::INVALID_REQUEST, "x-amz-content-sha256 is missing");
+    let missing = || Code::INVALID_REQUEST.because("x-amz-content-sha256 is missing");
     Ok(Claim {
         credential: field("Credential")?.split('/').collect(),
         signed_headers: field("SignedHeaders")?.split(';').collect(),
@@ -193,10 +188,8 @@ fn claim<'a>(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>, S3Er
 fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), S3Error> {
     let time = date::parse_basic(claim.time).ok_or_else(|| malformed("x-amz-date is no time"))?;
     let skewed = || {
-        S3Error::new(
-            Code::REQUEST_TIME_TOO_SKEWED,
-            "the clocks of the client and of the gateway differ by more than 15 minutes",
-        )
+        Code::REQUEST_TIME_TOO_SKEWED
+            .because("the clocks of the client and of the gateway differ by more than 15 minutes")
     };
     let early = time.duration_since(now).unwrap_or_default();
     if early > SKEW {
@@ -209,7 +202,7 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), S3Error> {
             Err(malformed("X-Amz-Expires is not 1 to 604800"))
         }
         Some(expires) if age > expires => {
-            Err(S3Error::new(Code::ACCESS_DENIED, "the request has expired"))
+            Err(Code::ACCESS_DENIED.because("the request has expired"))
         }
         _ => Ok(()),
     }
@@ -221,7 +214,11 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
     let mut names = claim.signed_headers.clone();
     names.sort_unstable();
     let is_twice = names.windows(2).any(|pair| pair[0] == pair[1]);
-    if is_twice || names.iter().any(|name| has_capitals(name)) {
+    if is_twice
+        || names
+            .iter()
+            .any(|name| name.contains(|c: char| c.is_ascii_uppercase()))
+    {
         return Err(malformed(
             "signed headers are named in small letters and once",
         ));
@@ -232,20 +229,12 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
         .map(|name| name.as_str())
         .find(|name| name.starts_with("x-amz-") && !is_signed(name));
     match unsigned {
-        _ if !is_signed("host") => Err(S3Error::new(
-            Code::ACCESS_DENIED,
-            "the header Host is not signed",
-        )),
-        Some(name) => Err(S3Error::new(
-            Code::ACCESS_DENIED,
-            format!("the header {name} is not signed"),
-        )),
+        _ if !is_signed("host") => {
+            Err(Code::ACCESS_DENIED.because("the header Host is not signed"))
+        }
+        Some(name) => Err(Code::ACCESS_DENIED.because(format!("the header {name} is not signed"))),
         None => Ok(()),
     }
-}
-
-fn has_capitals(name: &str) -> bool {
-    name.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 /// Returns the text whose hash is signed.
@@ -322,15 +311,13 @@ fn verify(key: &hmac::Key, text: &str, signature: &str) -> Result<(), S3Error> {
         .is_ok_and(|signature| hmac::verify(key, text.as_bytes(), &signature).is_ok());
     match is_valid {
         true => Ok(()),
-        false => Err(S3Error::new(
-            Code::SIGNATURE_DOES_NOT_MATCH,
-            "the signature is not that of the request and the secret key",
-        )),
+        false => Err(Code::SIGNATURE_DOES_NOT_MATCH
+            .because("the signature is not that of the request and the secret key")),
     }
 }
 
 fn malformed(why: &'static str) -> S3Error {
-    S3Error::new(Code::INVALID_REQUEST, why)
+    Code::INVALID_REQUEST.because(why)
 }
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";

@@ -2,36 +2,47 @@
 
 use std::fmt::Write as _;
 
+use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
+
 use super::error::{Code, S3Error};
 
 /// Document that is being written.
 #[derive(Debug)]
-pub(crate) struct Xml(String);
+pub(crate) struct Xml {
+    root: String,
+    text: String,
+}
 
 impl Xml {
     /// Begins a document with this root.
     pub(crate) fn new(root: &str) -> Self {
-        Self(format!("<{root} xmlns=\"{NAMESPACE}\">"))
+        Self {
+            root: root.to_owned(),
+            text: format!("<{root} xmlns=\"{NAMESPACE}\">"),
+        }
     }
 
     /// Begins a document whose root is of no namespace.
     pub(crate) fn plain(root: &str) -> Self {
-        Self(format!("<{root}>"))
+        Self {
+            root: root.to_owned(),
+            text: format!("<{root}>"),
+        }
     }
 
     pub(crate) fn open(&mut self, name: &str) -> &mut Self {
-        self.0.extend(["<", name, ">"]);
+        self.text.extend(["<", name, ">"]);
         self
     }
 
     pub(crate) fn close(&mut self, name: &str) -> &mut Self {
-        self.0.extend(["</", name, ">"]);
+        self.text.extend(["</", name, ">"]);
         self
     }
 
     pub(crate) fn text(&mut self, name: &str, text: &str) -> &mut Self {
         self.open(name);
-        escape(&mut self.0, text);
+        escape(&mut self.text, text);
         self.close(name)
     }
 
@@ -42,19 +53,18 @@ impl Xml {
     /// Adds text to the open element, for the fuzzer.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn escaped(&mut self, text: &str) {
-        escape(&mut self.0, text);
+        escape(&mut self.text, text);
     }
 
     /// Adds text that is XML.
     pub(crate) fn raw(&mut self, xml: &str) -> &mut Self {
-        self.0.push_str(xml);
+        self.text.push_str(xml);
         self
     }
 
     /// Ends the document, and returns it without the declaration.
-    pub(crate) fn end(mut self, root: &str) -> String {
-        self.close(root);
-        self.0
+    pub(crate) fn end(self) -> String {
+        self.text + "</" + &self.root + ">"
     }
 }
 
@@ -103,7 +113,7 @@ impl Element {
 /// Reads a document with this root. Attributes are ignored, and document types refused: so there are no
 /// entities but the five of XML.
 pub(crate) fn read(bytes: &[u8], root: &str) -> Result<Element, S3Error> {
-    let malformed = || S3Error::new(Code::MALFORMED_XML, format!("expected an element {root}"));
+    let malformed = || Code::MALFORMED_XML.because(format!("expected an element {root}"));
     let text = str::from_utf8(bytes).map_err(|_| malformed())?;
     let element = document(text.trim_start_matches('\u{feff}')).ok_or_else(malformed)?;
     match element.name == root {
@@ -112,45 +122,35 @@ pub(crate) fn read(bytes: &[u8], root: &str) -> Result<Element, S3Error> {
     }
 }
 
-fn document(mut rest: &str) -> Option<Element> {
+fn document(text: &str) -> Option<Element> {
+    let mut reader = Reader::from_str(text);
+    reader.config_mut().expand_empty_elements = true;
     // The outermost is the document itself.
     let mut open = vec![Element::default()];
     let mut count = 0;
-    while !rest.is_empty() {
-        let Some(markup) = rest.strip_prefix('<') else {
-            let end = rest.find('<').unwrap_or(rest.len());
-            let (text, after) = rest.split_at(end);
-            let last = open.last_mut()?;
-            unescape(&mut last.text, text)?;
-            rest = after;
-            continue;
-        };
-        if let Some(comment) = markup.strip_prefix("!--") {
-            rest = comment.split_once("-->")?.1;
-        } else if let Some(instruction) = markup.strip_prefix('?') {
-            rest = instruction.split_once("?>")?.1;
-        } else if let Some(end) = markup.strip_prefix('/') {
-            let (name, after) = end.split_once('>')?;
-            let closed = open.pop()?;
-            (closed.name == local(name.trim_end())?).then_some(())?;
-            open.last_mut()?.within.push(closed);
-            rest = after;
-        } else {
-            count += 1;
-            (count <= MOST_ELEMENTS).then_some(())?;
-            let (tag, after) = markup.split_at_checked(tag_length(markup)?)?;
-            rest = after.strip_prefix('>')?;
-            let is_empty = tag.ends_with('/');
-            let name = tag.trim_end_matches('/').split_ascii_whitespace().next()?;
-            let element = Element {
-                name: local(name)?.to_owned(),
-                ..Element::default()
-            };
-            match is_empty {
-                true => open.last_mut()?.within.push(element),
-                false if open.len() > DEEPEST => return None,
-                false => open.push(element),
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(tag) => {
+                count += 1;
+                let name = tag.local_name().as_ref().to_owned();
+                let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
+                if !is_name || count > MOST_ELEMENTS || open.len() > DEEPEST {
+                    return None;
+                }
+                open.push(Element {
+                    name,
+                    ..Element::default()
+                });
             }
+            Event::End(_) => {
+                let closed = open.pop()?;
+                open.last_mut()?.within.push(closed);
+            }
+            Event::Text(text) => open.last_mut()?.text.push_str(&text.into_inner()),
+            Event::GeneralRef(name) => open.last_mut()?.text.push(character(&name.into_inner())?),
+            Event::Comment(_) | Event::PI(_) | Event::Decl(_) => {}
+            Event::Eof => break,
+            _ => return None,
         }
     }
     let mut outermost = open.pop()?;
@@ -158,48 +158,14 @@ fn document(mut rest: &str) -> Option<Element> {
     (is_whole && outermost.text.trim().is_empty()).then(|| outermost.within.pop())?
 }
 
-/// Returns the length of a tag up to its `>`, which values of attributes may contain, too.
-fn tag_length(tag: &str) -> Option<usize> {
-    let mut quote = None;
-    tag.char_indices().find_map(|(at, c)| {
-        match (quote, c) {
-            (None, '>') => return Some(at),
-            (None, '"' | '\'') => quote = Some(c),
-            (Some(open), c) if open == c => quote = None,
-            _ => {}
-        }
-        None
-    })
-}
-
-/// Returns a name without its prefix; `None` if it is none, such as that of a document type.
-fn local(name: &str) -> Option<&str> {
-    let name = name.rsplit(':').next()?;
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric();
-    (!name.is_empty() && name.bytes().all(is_name)).then_some(name)
-}
-
-fn unescape(into: &mut String, text: &str) -> Option<()> {
-    let mut parts = text.split('&');
-    into.push_str(parts.next()?);
-    for part in parts {
-        let (entity, after) = part.split_once(';')?;
-        let number = |digits: &str, radix| char::from_u32(u32::from_str_radix(digits, radix).ok()?);
-        into.push(match entity {
-            "amp" => '&',
-            "lt" => '<',
-            "gt" => '>',
-            "quot" => '"',
-            "apos" => '\'',
-            _ => match (entity.strip_prefix("#x"), entity.strip_prefix('#')) {
-                (Some(digits), _) => number(digits, 16)?,
-                (None, Some(digits)) => number(digits, 10)?,
-                (None, None) => return None,
-            },
-        });
-        into.push_str(after);
+/// Returns the character of an entity. Unlike XML, S3 writes control characters in this way, too.
+fn character(entity: &str) -> Option<char> {
+    let number = |digits: &str, radix| char::from_u32(u32::from_str_radix(digits, radix).ok()?);
+    match (entity.strip_prefix("#x"), entity.strip_prefix('#')) {
+        (Some(digits), _) => number(digits, 16),
+        (None, Some(digits)) => number(digits, 10),
+        (None, None) => resolve_predefined_entity(entity)?.chars().next(),
     }
-    Some(())
 }
 
 /// Number of elements that may be open at once. The documents of S3 have four.
@@ -257,7 +223,7 @@ mod tests {
         fn text_comes_back(text in any::<String>()) {
             let mut xml = Xml::new("a");
             xml.text("b", &text);
-            let read = read(xml.end("a").as_bytes(), "a").unwrap();
+            let read = read(xml.end().as_bytes(), "a").unwrap();
             prop_assert_eq!(read.get("b"), Some(text.as_str()));
         }
 

@@ -379,7 +379,6 @@ impl Going {
         });
     }
 
-    /// Returns the CRC of all parts.
     pub(crate) fn crc64(&self) -> u64 {
         let parts = self.traffic.state.lock().file.stored.clone();
         parts.iter().fold(0, |all, (part, (_, crc))| {

@@ -81,7 +81,6 @@ impl Source {
         &self.path
     }
 
-    /// Reads a part.
     pub(crate) fn read(&self, part: ChunkId) -> Result<Bytes, WebError> {
         let length = self.pieces.len(part.into());
         let mut bytes = vec![0; length as usize];

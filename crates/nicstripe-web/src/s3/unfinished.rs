@@ -16,7 +16,6 @@ pub(crate) struct Unfinished {
     file: File,
 }
 
-/// Upload of a record.
 #[derive(Debug)]
 pub(crate) struct Upload {
     /// Content of the file, as [`content`] returns it.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe::{Digest, Event, LinkName, LinkReport, LinkState, Report};
@@ -257,30 +257,48 @@ impl Upload {
             },
             _ => self.begin(&metadata, path, &content).await?,
         };
-        let going = Going::new(
-            &self.store,
-            &self.place,
-            self.options.streams,
-            From::File(source.clone()),
-            source.pieces,
-            begun,
-            (stop, tell),
-        );
-        let going = Arc::new(going?);
+        let from = From::File(source.clone());
+        let going = self.start(from, source.pieces, begun, (stop, tell))?;
         let moving = now();
-        let resumed = going.traffic.state.lock().resumed;
-        tell(Event::Started {
-            size: source.pieces.size,
-            resumed,
-        });
         let moved = going.clone().run(self.options.patience).await;
         let checked = moved.and_then(|()| source.check());
-        if let Err(error) = checked {
-            return Err(self.given_up(&going, error).await);
-        }
-        let proved = match self.complete(&going, Some(digest)).await {
+        self.end(&going, checked, Some(digest), moving).await
+    }
+
+    /// Begins to send the parts of a file or a pipe, whose size is not known.
+    fn start(
+        &self,
+        from: From,
+        pieces: Pieces,
+        begun: Begun,
+        (stop, tell): (&CancellationToken, &Tell),
+    ) -> Result<Arc<Going>, WebError> {
+        let size = match &from {
+            From::File(_) => pieces.size,
+            From::Pipe(_) => 0,
+        };
+        let (store, place, streams) = (&self.store, &self.place, self.options.streams);
+        let going = Going::new(store, place, streams, from, pieces, begun, (stop, tell))?;
+        let resumed = going.traffic.state.lock().resumed;
+        tell(Event::Started { size, resumed });
+        Ok(Arc::new(going))
+    }
+
+    /// Completes an upload whose parts have `moved` since `moving`, or gives it up.
+    async fn end(
+        &self,
+        going: &Going,
+        moved: Result<(), WebError>,
+        digest: Option<Digest>,
+        moving: Instant,
+    ) -> Result<Sent, WebError> {
+        let completed = match moved {
+            Ok(()) => self.complete(going, digest).await,
+            Err(error) => Err(error),
+        };
+        let proved = match completed {
             Ok(proved) => proved,
-            Err(error) => return Err(self.given_up(&going, error).await),
+            Err(error) => return Err(self.given_up(going, error).await),
         };
         if let Some(record) = going.traffic.state.lock().file.record.take() {
             record.end();
@@ -303,35 +321,12 @@ impl Upload {
             size: self.options.part.saturating_mul(MOST_PARTS + 1),
             each: self.options.part,
         };
-        let going = Going::new(
-            &self.store,
-            &self.place,
-            self.options.streams,
-            From::Pipe(Mutex::default()),
-            pieces,
-            begun,
-            (stop, tell),
-        );
-        let going = Arc::new(going?);
+        let going = self.start(From::Pipe(Mutex::default()), pieces, begun, (stop, tell))?;
         let moving = now();
-        tell(Event::Started {
-            size: 0,
-            resumed: 0,
-        });
         let filling = going.fill(first, input, self.options.part);
         let running = going.clone().run(self.options.patience);
-        let complete = match tokio::join!(filling, running).1 {
-            Ok(()) => self.complete(&going, None).await,
-            Err(error) => Err(error),
-        };
-        match complete {
-            Ok(proved) => {
-                let mut report = going.report();
-                report.moving = now() - moving;
-                Ok(Sent::new(report, proved))
-            }
-            Err(error) => Err(self.given_up(&going, error).await),
-        }
+        let moved = tokio::join!(filling, running).1;
+        self.end(&going, moved, None, moving).await
     }
 
     /// Begins an upload in parts, and its record if there shall be one. The record is there before the
@@ -390,7 +385,8 @@ impl Upload {
             .query("prefix", self.place.key())
             .query("uploads", "");
         let reply = self.store.call(&call).await?;
-        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
+        let page = parsed(&reply.body, "ListMultipartUploadsResult");
+        let page: UploadsBody = page.ok_or_else(|| self.place.nonsense())?;
         let of_key = page
             .uploads
             .into_iter()
@@ -398,7 +394,7 @@ impl Upload {
         let mut empty = Vec::new();
         for BegunBody { upload, .. } in of_key.take(MOST_EMPTY) {
             let reply = self.store.call(&self.first_part(&upload)).await?;
-            let body: Option<PartsBody> = parsed(&reply.body);
+            let body: Option<PartsBody> = parsed(&reply.body, "ListPartsResult");
             if body.is_some_and(|body| body.parts.is_empty()) {
                 empty.push(upload);
             }
@@ -433,7 +429,7 @@ impl Upload {
             }
             created => (created?, true),
         };
-        let body: Option<CreatedBody> = parsed(&created.body);
+        let body: Option<CreatedBody> = parsed(&created.body, "InitiateMultipartUploadResult");
         let upload = body.map(|body| body.upload).filter(|upload| {
             !upload.is_empty() && upload.len() < 4096 && !upload.contains(char::is_control)
         });
@@ -464,8 +460,8 @@ impl Upload {
         };
         match completed {
             Ok(reply) => {
-                let body: Option<CompletedBody> = parsed(&reply.body);
-                let stored = body.and_then(|body| body.crc64);
+                let body = parsed(&reply.body, "CompleteMultipartUploadResult");
+                let stored = body.and_then(|body: CompletedBody| body.crc64);
                 Ok(stored.as_deref() == Some(&crc))
             }
             // The answer to the first request was lost.
@@ -511,7 +507,8 @@ impl Upload {
             }
             call.query.sort();
             let reply = self.store.call(&call).await?;
-            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
+            let page = parsed(&reply.body, "ListPartsResult");
+            let page: PartsBody = page.ok_or_else(|| self.place.nonsense())?;
             for part in page.parts {
                 let number = u64::from(part.number).wrapping_sub(1);
                 let length = going.pieces_len(number);
@@ -548,7 +545,7 @@ impl Upload {
     }
 
     /// Gives up an upload, unless a later run may continue it. Returns the error.
-    async fn given_up(&self, going: &Going, error: WebError) -> WebError {
+    async fn given_up(&self, going: &Going, mut error: WebError) -> WebError {
         let mut record = going.traffic.state.lock().file.record.take();
         let is_kept = record.is_some() && error.keeps_parts();
         if !is_kept {
@@ -557,21 +554,11 @@ impl Upload {
                 record.end();
             }
         }
-        match error {
-            WebError::Cancelled { .. } => WebError::Cancelled { resumable: is_kept },
-            WebError::TimedOut {
-                url,
-                seconds,
-                causes,
-                ..
-            } => WebError::TimedOut {
-                url,
-                seconds,
-                causes,
-                resumable: is_kept,
-            },
-            error => error,
+        if let WebError::Cancelled { resumable } | WebError::TimedOut { resumable, .. } = &mut error
+        {
+            *resumable = is_kept;
         }
+        error
     }
 
     async fn abort(&self, upload: &str) {

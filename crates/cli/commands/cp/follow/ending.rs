@@ -39,7 +39,6 @@ enum Sign {
     Idle(Duration),
 }
 
-/// End of a file that grew.
 #[derive(Debug)]
 pub(super) enum End {
     /// No program has it open for writing, or the lease reports it.

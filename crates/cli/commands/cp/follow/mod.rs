@@ -26,7 +26,7 @@ use std::{
 
 use nicstripe::{
     BitRate, Client, Digest, Error, Event, LinkProgress, Name, ObjectWriter, Progress,
-    RenameOptions, Report, Stat,
+    RenameOptions, Report, Stat, escaped,
     receipts::{ChainingValue, Outline, PIECE, outline_of, value_of},
 };
 use tokio::{
@@ -45,6 +45,7 @@ use super::{
     show::Show,
     single::name_of_put,
     slices::{self, Version, beside},
+    view::Shape,
     watch::{Running, Tell},
 };
 use crate::{
@@ -84,8 +85,7 @@ pub(super) async fn run(
         return Err(Fault::new(Exit::Files, text).into());
     }
     // Of unknown size.
-    let name = follow.to.clone();
-    show.begin(&CopyKind::PutPipe { name });
+    show.begin(escaped(follow.to.file_name()), Shape::Pipe);
     let growth = Growth::open(source, idle).map_err(Failure::opening(source))?;
     if growth.sees_closings_only() {
         show.tell(format_args!(
@@ -335,7 +335,9 @@ impl Follow {
                 Some(run) = runs.join_next() => {
                     match run? {
                         Ok(run) => sent.on_run(run),
-                        Err(failure) if is_short(&failure) => {
+                        Err(Failure::Source { source, .. })
+                            if source.kind() == io::ErrorKind::UnexpectedEof =>
+                        {
                             return Err(self.spoiled(next, SHORTER));
                         }
                         Err(failure) => return Err(failure.into()),
@@ -588,10 +590,6 @@ fn source_of(found: &Metadata) -> String {
     let made = found.created().ok();
     let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
     format!("{} {}\n", found.ino(), made.unwrap_or_default().as_nanos())
-}
-
-fn is_short(failure: &Failure) -> bool {
-    matches!(failure, Failure::Source { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 /// Runs of pieces that are sent at a time: enough to fill the links while others are made durable.

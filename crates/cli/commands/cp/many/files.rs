@@ -27,7 +27,6 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct LargeFile {
     pub(super) path: PathBuf,
-    /// Index of its source.
     pub(super) source: usize,
     /// Path components below the source; empty if the source is the file.
     pub(super) below: Vec<Vec<u8>>,
@@ -113,7 +112,6 @@ impl Item {
 }
 
 impl LargeFile {
-    /// Returns true if the file is one item.
     pub(super) fn is_one_item(&self) -> bool {
         self.version.size <= LEAST_ITEM
     }

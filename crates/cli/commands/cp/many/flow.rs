@@ -89,6 +89,7 @@ impl Flow {
             needed.map(|(file, _)| file.version.size).sum()
         };
         let count = receivers.len();
+        let locked = |needs: Vec<_>| needs.into_iter().map(RwLock::new).collect();
         Self {
             whole: needs.iter().map(size).collect(),
             got: vec![0; count],
@@ -225,7 +226,6 @@ impl Flow {
         self.chain.on_gone(receiver);
     }
 
-    /// Tells the user what has become of the chain.
     fn tell(&mut self) {
         while let Some(change) = self.chain.next_change() {
             let shown = |receiver: usize| &self.receivers[receiver].shown;
@@ -313,10 +313,6 @@ impl Drop for Flow {
     fn drop(&mut self) {
         self.clear_bars();
     }
-}
-
-fn locked(needs: Vec<Need>) -> Vec<RwLock<Need>> {
-    needs.into_iter().map(RwLock::new).collect()
 }
 
 /// Number of files about which a target is asked at a time.

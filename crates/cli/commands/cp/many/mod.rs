@@ -21,12 +21,11 @@ use super::{
     arguments::{Cp, OutputArgs},
     check_here,
     copy_kind::CopyKind,
-    error::usage,
     plan::Plan,
 };
 use crate::{
     connect::location::Location,
-    failure::Failure,
+    failure::{Failure, usage},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals},
     text::{counted, first_true, quantity::Size, shown},

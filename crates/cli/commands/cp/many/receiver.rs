@@ -19,7 +19,7 @@ use super::{
         arguments::Cp,
         copy_kind::CopyKind,
         plan::Plan,
-        slices::{self, SliceError},
+        slices::{self, SliceError, is_dir},
     },
     files::{Item, LargeFile, staging},
 };
@@ -53,14 +53,11 @@ pub(super) struct Receiver {
 pub(super) enum Trouble {
     /// The order failed.
     Fault(Fault),
-    /// The receiver is lost.
     Lost,
-    /// The receiver that feeds it is lost.
     FeedLost,
 }
 
 impl Receiver {
-    /// Connects to the target of a copy.
     pub(super) async fn connect(
         (copy, cp): (usize, &Cp),
         keeper: &Arc<RouteKeeper>,
@@ -138,7 +135,6 @@ impl Receiver {
         }
     }
 
-    /// Sends it an item from here.
     pub(super) async fn put(&self, file: &LargeFile, item: &Item) -> Result<(), Trouble> {
         let refused = |_| Trouble::Fault(Fault::Refused);
         file.check().map_err(refused)?;
@@ -229,7 +225,6 @@ impl Receiver {
     }
 }
 
-/// Returns the names at the target of the sources.
 async fn places(cp: &Cp, client: &Client) -> Result<Vec<Option<Name>>, Failure> {
     let CopyKind::PutTree {
         sources,
@@ -240,10 +235,7 @@ async fn places(cp: &Cp, client: &Client) -> Result<Vec<Option<Name>>, Failure> 
         return Ok(Vec::new());
     };
     let is_dir = match &name {
-        Some(name) if as_name => {
-            let found = client.stat(name).await;
-            found.is_ok_and(|found| found.kind == Kind::Dir)
-        }
+        Some(name) if as_name => is_dir(client, name).await,
         _ => true,
     };
     let place = |source: &std::path::PathBuf| {

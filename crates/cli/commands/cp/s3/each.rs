@@ -53,7 +53,7 @@ impl<W> Queue<W> {
                 if running.len() >= most
                     && let Some(ended) = running.join_next().await
                 {
-                    done.push(ended.map_err(|error| panicked(&error))?);
+                    done.push(ended?);
                 }
                 if stop.is_cancelled() {
                     break;
@@ -61,7 +61,7 @@ impl<W> Queue<W> {
                 running.spawn(start(work));
             }
             while let Some(ended) = running.join_next().await {
-                done.push(ended.map_err(|error| panicked(&error))?);
+                done.push(ended?);
             }
         }
         match stop.is_cancelled() {
@@ -80,10 +80,6 @@ pub(super) fn telling(size: u64, tell: Tell) -> impl Fn(Event) + Send + Sync + '
         Event::Link { .. } => tell(event),
         _ => {}
     }
-}
-
-fn panicked(error: &tokio::task::JoinError) -> Failure {
-    Failure::Runtime(std::io::Error::other(error.to_string()))
 }
 
 /// Files below this size are copied side by side: each is one request.

@@ -19,9 +19,9 @@ use super::{
 use crate::{
     commands::cp::{
         closing::Ends,
-        copy_kind::CopyKind,
+        view::Shape,
         watch::{Running, Tell},
-        web::error::WebPlanError,
+        web::error::folder,
     },
     connect::location::path_of,
     failure::Failure,
@@ -65,14 +65,14 @@ impl End<'_> {
             }
         }
         if files.is_empty() && tally.is_clean() {
-            return Err(WebPlanError::Folder(shown(&self.cp.sources()[0])).into());
+            return Err(folder(&shown(&self.cp.sources()[0])).into());
         }
         let kept: BTreeSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
-        self.show.begin(&CopyKind::GetTree {
-            sources: Vec::new(),
-            target: target.to_owned(),
-            as_name: false,
-        });
+        let name = match places {
+            [place] => shown(place.to_string()),
+            places => format!("{} sources", places.len()),
+        };
+        self.show.begin(name, Shape::Tree);
         let fetched = self.fetch_all(files, &mut tally).await;
         self.show.end(None);
         fetched?;
@@ -167,7 +167,7 @@ impl End<'_> {
                 Ok(fetched)
                     if fetched.report.wire_bytes == 0 && fetched.report.resumed_bytes > 0 =>
                 {
-                    tally.unchanged();
+                    tally.tree.unchanged += 1;
                 }
                 Ok(fetched) => tally.copied(fetched.report, fetched.proof.to_string()),
                 Err(error) => tally.failed(&key, error)?,
@@ -206,7 +206,7 @@ fn delete_others(folder: &Path, kept: &BTreeSet<PathBuf>, tally: &mut Tally) {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => delete_others(&path, kept, tally),
             Ok(kind) if kind.is_file() && !kept.contains(&path) => match fs::remove_file(&path) {
-                Ok(()) => tally.deleted(1),
+                Ok(()) => tally.tree.deleted += 1,
                 Err(error) => tally.failed_here(&path, &error),
             },
             _ => {}

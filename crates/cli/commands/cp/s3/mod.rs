@@ -21,14 +21,18 @@ use super::{
     arguments::Cp,
     closing::Ends,
     show::Show,
-    web::{WebCopy, error::WebPlanError, options},
+    web::{
+        WebCopy,
+        error::{folder, mixed, not_utf8},
+        options,
+    },
 };
 use crate::{
     connect::location::{Location, is_pipe, is_s3, is_web_url},
-    failure::Failure,
+    failure::{Failure, Fault, usage},
     output::terminal::Terminal,
     process::signals::Signals,
-    text::shown,
+    text::{first_true, shown},
 };
 
 /// Copy with an S3 store at one end.
@@ -64,12 +68,15 @@ impl S3Copy {
         match (count, is_put) {
             (0, false) => {
                 return match cp.web.first_option_of_store() {
-                    Some(option) => Err(WebPlanError::WithoutStore(option).into()),
+                    Some(option) => Err(usage(format!(
+                        "{option} is for S3 stores: expected s3://BUCKET/KEY as SRC or DST"
+                    ))
+                    .into()),
                     None => Ok(None),
                 };
             }
-            (1.., true) => return Err(WebPlanError::BothStores.into()),
-            (count, false) if count < sources.len() => return Err(WebPlanError::Mixed.into()),
+            (1.., true) => return Err(both_stores().into()),
+            (count, false) if count < sources.len() => return Err(mixed().into()),
             _ => {}
         }
         let of_web = match is_put || cp.tree.is_recursive() {
@@ -77,7 +84,7 @@ impl S3Copy {
             false => None,
         };
         if let Some(option) = refused(cp).or(of_web) {
-            return Err(WebPlanError::WithStore(option).into());
+            return Err(usage(format!("{option} cannot be used with an S3 store")).into());
         }
         let account = cp.web.account()?;
         let kind = match is_put {
@@ -104,10 +111,7 @@ impl S3Copy {
         if let Kind::Objects(copy) = self.kind {
             return copy.run(cp, keeper, terminal, show).await;
         }
-        let mut signals = Signals::take()?;
-        if terminal.can_redraw() {
-            signals.clear_on_suspend(terminal)?;
-        }
+        let mut signals = Signals::with_bars(terminal)?;
         let finding = async { Ok(Store::find(self.account.clone(), &self.options).await?) };
         let store = Arc::new(signals.unless_stopped(finding).await?);
         let mut end = End {
@@ -121,7 +125,7 @@ impl S3Copy {
             Kind::Put(sources, place) => end.put(&sources, &place).await,
             Kind::Pipe(place) => end.put_pipe(place).await,
             Kind::Trees(places, target) => end.get_trees(&places, &target).await,
-            Kind::Objects(_) => Err(WebPlanError::BothStores.into()),
+            Kind::Objects(_) => Err(both_stores().into()),
         }
     }
 }
@@ -136,7 +140,6 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Returns the ends of the copy as printed.
     fn ends(&self, proof: String) -> Ends {
         let from = match self.cp.sources() {
             [source] if is_pipe(source) => "standard input".to_owned(),
@@ -173,10 +176,7 @@ fn refused(cp: &Cp) -> Option<&'static str> {
             "--exclude, --include or --exclude-from",
         ),
     ];
-    let first = of_copy
-        .into_iter()
-        .find_map(|(is_given, name)| is_given.then_some(name));
-    first.or_else(|| cp.links.beyond_interfaces())
+    first_true(of_copy).or_else(|| cp.links.beyond_interfaces())
 }
 
 fn put_kind(cp: &Cp) -> Result<Kind, Failure> {
@@ -188,15 +188,20 @@ fn put_kind(cp: &Cp) -> Result<Kind, Failure> {
             Ok(Location::Pipe) if cp.sources().len() == 1 && !place.is_folder() => {
                 return Ok(Kind::Pipe(place));
             }
-            Ok(Location::Pipe) => return Err(WebPlanError::Folder(place.to_string()).into()),
-            _ if is_web_url(source) => return Err(WebPlanError::Mixed.into()),
-            Ok(Location::Remote(_)) => return Err(WebPlanError::RemoteToStore.into()),
+            Ok(Location::Pipe) => return Err(folder(&place).into()),
+            _ if is_web_url(source) => return Err(mixed().into()),
+            Ok(Location::Remote(_)) => {
+                let text = "a file at another machine cannot be copied to an S3 store: expected a local SRC";
+                return Err(usage(text).into());
+            }
             Err(error) => return Err(error.into()),
         }
     }
     let directory = sources.iter().find(|path| path.is_dir());
     match directory {
-        Some(path) if !cp.tree.is_recursive() => Err(WebPlanError::Directory(shown(path)).into()),
+        Some(path) if !cp.tree.is_recursive() => {
+            Err(usage(format!("{} is a directory: expected -r", shown(path))).into())
+        }
         _ => Ok(Kind::Put(sources, place)),
     }
 }
@@ -207,19 +212,25 @@ fn get_kind(cp: &Cp, account: &Account) -> Result<Kind, Failure> {
     if cp.tree.is_recursive() {
         return match Location::parse(cp.target())? {
             Location::Local(target) => Ok(Kind::Trees(places, target)),
-            _ => Err(WebPlanError::WithStore("-r to a pipe or a daemon").into()),
+            _ => Err(usage("-r to a pipe or a daemon cannot be used with an S3 store").into()),
         };
     }
     match places.iter().find(|place| place.is_folder()) {
-        Some(folder) => Err(WebPlanError::Folder(folder.to_string()).into()),
+        Some(place) => Err(folder(place).into()),
         None => Ok(Kind::Objects(Box::new(WebCopy::of_objects(
             cp, account, &places,
         )?))),
     }
 }
 
+fn both_stores() -> Fault {
+    usage(
+        "objects of one store cannot be copied to another: expected a local path or HOST:PATH as the other end",
+    )
+}
+
 fn place(argument: &std::ffi::OsStr) -> Result<S3Place, Failure> {
     let text = argument.to_str();
-    let text = text.ok_or_else(|| WebPlanError::NotUtf8(shown(argument)))?;
+    let text = text.ok_or_else(|| not_utf8(argument))?;
     Ok(text.parse::<S3Place>()?)
 }

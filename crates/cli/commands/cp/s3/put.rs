@@ -8,7 +8,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use nicstripe::{CancellationToken, FailCode, Name, Report};
+use nicstripe::{CancellationToken, FailCode, Report};
 use nicstripe_web::{Listed, S3Place, Sent, Upload, UploadOptions, WebError};
 
 use super::{
@@ -19,14 +19,14 @@ use super::{
 use crate::{
     commands::cp::{
         closing::Ends,
-        copy_kind::CopyKind,
+        copy_kind::shown_name,
+        view::Shape,
         watch::{Running, Tell},
-        web::{error::WebPlanError, run::failed},
+        web::{error::not_utf8, run::failed},
     },
-    connect::location::LocationError,
     failure::Failure,
     places,
-    process::streams::{check_input, input},
+    process::streams::{PIPE, check_input, input},
     text::shown,
 };
 
@@ -52,17 +52,13 @@ impl End<'_> {
                 true => below(place, source.file_name().unwrap_or_default())?,
                 false => place.clone(),
             };
-            let name = Name::parse(last(place.key()).as_bytes()).map_err(LocationError::from)?;
-            let kind = CopyKind::Put {
-                source: source.clone(),
-                name: Some(name),
-            };
+            let name = shown_name(source);
             let (upload, source) = (self.upload(&place), source.clone());
             let send = move |stop, tell: Tell| async move {
                 let sent = upload.file(&source, stop, move |event| tell(event)).await;
                 sent.map_err(failed)
             };
-            return self.put_one(&kind, send).await;
+            return self.put_one(name, Shape::File, send).await;
         }
         let started = Instant::now();
         let mut tally = Tally::default();
@@ -71,9 +67,7 @@ impl End<'_> {
         let (unchanged, files): (Vec<_>, Vec<_>) = files
             .into_iter()
             .partition(|file| !self.cp.force && is_unchanged(file, &there));
-        for _ in &unchanged {
-            tally.unchanged();
-        }
+        tally.tree.unchanged += unchanged.len() as u64;
         let kept: BTreeSet<&str> = unchanged
             .iter()
             .chain(&files)
@@ -84,17 +78,17 @@ impl End<'_> {
             .filter(|key| !kept.contains(key.as_str()) && !key.ends_with('/'))
             .cloned()
             .collect();
-        self.show.begin(&CopyKind::PutTree {
-            sources: sources.to_vec(),
-            name: None,
-            as_name: false,
-        });
+        let name = match sources {
+            [source] => shown_name(source),
+            sources => format!("{} sources", sources.len()),
+        };
+        self.show.begin(name, Shape::Tree);
         let sent = self.send_all(files, &mut tally).await;
         self.show.end(None);
         sent?;
         if self.cp.tree.delete && tally.is_clean() && !gone.is_empty() {
             let left = self.store.remove(place, &gone).await?;
-            tally.deleted((gone.len() - left.len()) as u64);
+            tally.tree.deleted += (gone.len() - left.len()) as u64;
             for (key, code) in left {
                 tally.refused(&key, FailCode::Io, format!("not deleted: {code}"));
             }
@@ -105,7 +99,7 @@ impl End<'_> {
 
     pub(super) async fn put_pipe(&mut self, place: S3Place) -> Result<(Report, Ends), Failure> {
         check_input()?;
-        let name = Name::parse(last(place.key()).as_bytes()).map_err(LocationError::from)?;
+        let name = shown(place.key().rsplit('/').next().unwrap_or_default());
         let upload = self.upload(&place);
         let send = move |stop, tell: Tell| async move {
             let mut input = input(PIPE).map_err(|source| Failure::Source {
@@ -117,19 +111,20 @@ impl End<'_> {
                 .await;
             sent.map_err(failed)
         };
-        self.put_one(&CopyKind::PutPipe { name }, send).await
+        self.put_one(name, Shape::Pipe, send).await
     }
 
     /// Sends one object, and shows it.
     async fn put_one<F>(
         &mut self,
-        kind: &CopyKind,
+        name: String,
+        shape: Shape,
         send: impl FnOnce(CancellationToken, Tell) -> F,
     ) -> Result<(Report, Ends), Failure>
     where
         F: Future<Output = Result<Sent, Failure>>,
     {
-        self.show.begin(kind);
+        self.show.begin(name, shape);
         let sent = Running::start(send).finish(self.show, self.signals).await;
         self.show.end(sent.as_ref().ok().map(|sent| &sent.report));
         let sent = sent?;
@@ -246,7 +241,7 @@ fn walk(directory: &Path, place: &S3Place, files: &mut Vec<Planned>, tally: &mut
         let is = |of: fn(&fs::FileType) -> bool| kind.as_ref().is_some_and(of);
         let is_directory = is(fs::FileType::is_dir);
         if !is_directory && !is(fs::FileType::is_file) {
-            tally.special();
+            tally.tree.special += 1;
             continue;
         }
         match below(place, &entry.file_name()) {
@@ -283,9 +278,7 @@ fn is_unchanged(file: &Planned, there: &BTreeMap<String, Listed>) -> bool {
 }
 
 fn below(folder: &S3Place, name: &OsStr) -> Result<S3Place, Failure> {
-    let name = name
-        .to_str()
-        .ok_or_else(|| WebPlanError::NotUtf8(shown(name)))?;
+    let name = name.to_str().ok_or_else(|| not_utf8(name))?;
     Ok(folder.with_key(&format!("{}{name}", folder.key()))?)
 }
 
@@ -295,10 +288,3 @@ fn as_folder(place: &S3Place) -> Result<S3Place, Failure> {
         false => Ok(place.with_key(&format!("{}/", place.key()))?),
     }
 }
-
-fn last(key: &str) -> &str {
-    key.rsplit('/').next().unwrap_or_default()
-}
-
-/// Bytes of a pipe's buffer.
-const PIPE: usize = 1 << 20;

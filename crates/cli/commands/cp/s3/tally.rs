@@ -11,7 +11,7 @@ use crate::{failure::Failure, text::shown};
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     report: Report,
-    tree: TreeReport,
+    pub(super) tree: TreeReport,
     proofs: Vec<String>,
 }
 
@@ -26,18 +26,6 @@ impl Tally {
         if !self.proofs.contains(&proof) {
             self.proofs.push(proof);
         }
-    }
-
-    pub(super) fn unchanged(&mut self) {
-        self.tree.unchanged += 1;
-    }
-
-    pub(super) fn special(&mut self) {
-        self.tree.special += 1;
-    }
-
-    pub(super) fn deleted(&mut self, count: u64) {
-        self.tree.deleted += count;
     }
 
     /// Notes a file that failed. Returns the error if it ends the whole copy.

@@ -6,7 +6,7 @@ use clap::Args;
 use nicstripe::{Share, ShareError};
 
 use crate::{
-    failure::{Fault, exit::Exit},
+    failure::{Fault, usage},
     text::{invocation::Invocation, shown},
 };
 
@@ -24,7 +24,6 @@ pub(crate) struct ShardArgs {
     pub(crate) shards: Option<u32>,
 }
 
-/// Value of `--shard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shard {
     Given(Share),
@@ -52,7 +51,7 @@ impl ShardArgs {
             (None, _) => return Ok(None),
             (Some(Shard::Given(share)), None) => share,
             (Some(Shard::Given(_)), Some(_)) => {
-                return Err(wrong(
+                return Err(usage(
                     "--shards goes with --shard auto: --shard K/N already has the number",
                 ));
             }
@@ -141,7 +140,7 @@ impl Scheduler {
         let of = match (self.count.map(read).transpose()?, shards) {
             (Some(told), Some(given)) if told != given => {
                 let name = self.name;
-                return Err(wrong(format!(
+                return Err(usage(format!(
                     "--shards says {given} and {name} has {told}: expected the same"
                 )));
             }
@@ -197,13 +196,9 @@ fn read(name: &'static str, variable: &impl Fn(&str) -> Option<OsString>) -> Res
     })
 }
 
-fn wrong(text: impl Into<String>) -> Fault {
-    Fault::new(Exit::Usage, text)
-}
-
 /// Returns the error of a share that no scheduler tells.
 fn auto(text: impl std::fmt::Display) -> Fault {
-    wrong(format!("--shard auto: {text}"))
+    usage(format!("--shard auto: {text}"))
 }
 
 const WHICH: &str = "say which: --shard K/N";

@@ -258,7 +258,6 @@ impl Rest<'_> {
         Ok(())
     }
 
-    /// Gives all directories their metadata.
     async fn end_directories(&self) -> Result<(), Failure> {
         let options = TreeOptions {
             only_directories: true,

@@ -35,7 +35,6 @@ use super::{
 };
 use crate::failure::{Failure, Fault, exit::Exit};
 
-/// Large file that is copied in pieces.
 #[derive(Debug, Clone)]
 pub(super) struct Large {
     client: Client,
@@ -289,7 +288,6 @@ impl Large {
         }
     }
 
-    /// Gives the whole file its name.
     async fn name_whole(&self) -> Result<(), Failure> {
         match &self.ends {
             Ends::Put { to, .. } => {
@@ -316,7 +314,6 @@ enum There {
     Whole,
 }
 
-/// Returns true if an entry of a record is a directory with pieces.
 pub(super) fn is_of_pieces(entry: &str) -> bool {
     entry.ends_with(DIR)
 }

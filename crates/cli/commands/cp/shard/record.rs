@@ -20,13 +20,11 @@ use crate::{
 /// Values that all processes must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Agreed {
-    /// Number of shares.
     pub(super) shares: u32,
     /// BLAKE3 of the listing of the source; `None` if the daemon lists it.
     pub(super) listing: Option<String>,
 }
 
-/// Record of the shares of a copy.
 #[derive(Debug)]
 pub(super) struct Record(Store);
 
@@ -51,7 +49,6 @@ impl Record {
         }))
     }
 
-    /// Returns the record of a copy to a directory here.
     pub(super) fn here(target: &Path, sources: &[&[u8]]) -> Self {
         let leaf = target.file_name().unwrap_or_default();
         let parent = match target.file_name() {
@@ -133,7 +130,6 @@ impl Record {
         refused(format!("the record {} is not one of this version", self.0))
     }
 
-    /// Removes the record.
     async fn remove(&self, shares: u32) -> Result<(), Failure> {
         for (sub, _) in self.0.list().await? {
             if is_of_pieces(&sub) {

@@ -9,12 +9,11 @@ use std::{
 use clap::Args;
 use nicstripe_web::{Account, Cookies, CookiesError, Expected, Header, HeaderError, WebUrl};
 
-use super::error::WebPlanError;
 use crate::{
     connect::store_arguments::StoreArgs,
-    failure::{Failure, Fault, exit::Exit},
+    failure::{Failure, Fault, usage},
     places,
-    text::{quantity::parse_size, shown},
+    text::{first_true, quantity::parse_size, shown},
 };
 
 /// Options for copies from a web server.
@@ -60,9 +59,8 @@ pub(crate) struct WebArgs {
 }
 
 impl WebArgs {
-    /// Returns the first option that was given.
     pub(in crate::commands::cp) fn first_option(&self) -> Option<&'static str> {
-        let options = [
+        first_true([
             (self.digest.is_some(), "--digest"),
             (self.sha256.is_some(), "--sha256"),
             (!self.header.is_empty(), "--header"),
@@ -70,19 +68,14 @@ impl WebArgs {
             (self.sha256sums.is_some(), "--sha256sums"),
             (self.cookies.is_some(), "--cookies"),
             (self.no_netrc, "--no-netrc"),
-        ];
-        options
-            .into_iter()
-            .find_map(|(is_given, name)| is_given.then_some(name))
+        ])
     }
 
-    /// Returns the first option for S3 stores that was given.
     pub(in crate::commands::cp) fn first_option_of_store(&self) -> Option<&'static str> {
         let part = self.part_size.map(|_| "--part-size");
         self.store.first_option().or(part)
     }
 
-    /// Returns the account of the store.
     pub(in crate::commands::cp) fn account(&self) -> Result<Account, Failure> {
         self.store.account()
     }
@@ -103,7 +96,10 @@ impl WebArgs {
         let has_digest = self.expected().is_some() || self.sha256sums.is_some();
         match urls.is_empty() || has_digest {
             true => Ok(urls),
-            false => Err(WebPlanError::Mirrors.into()),
+            false => Err(usage(
+                "--mirror needs the digest of the file: expected --sha256, --digest or --sha256sums, too",
+            )
+            .into()),
         }
     }
 
@@ -121,8 +117,7 @@ impl WebArgs {
             return Ok(Cookies::default());
         };
         let text = fs::read_to_string(path).map_err(Fault::reading(path))?;
-        let wrong =
-            |error: CookiesError| Fault::new(Exit::Usage, format!("{}: {error}", shown(path)));
+        let wrong = |error: CookiesError| usage(format!("{}: {error}", shown(path)));
         Ok(text.parse().map_err(wrong)?)
     }
 
@@ -169,7 +164,7 @@ impl WebArgs {
 }
 
 fn header(text: &str) -> Result<Header, Failure> {
-    let wrong = |error: HeaderError| Fault::new(Exit::Usage, format!("--header: {error}"));
+    let wrong = |error: HeaderError| usage(format!("--header: {error}"));
     Ok(text.parse::<Header>().map_err(wrong)?)
 }
 

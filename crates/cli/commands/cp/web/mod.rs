@@ -18,7 +18,7 @@ use std::{
 use nicstripe::{CopyOptions, Name};
 use nicstripe_web::{Account, FetchOptions, S3Place, WebUrl};
 
-use self::error::WebPlanError;
+use self::error::mixed;
 use super::{arguments::Cp, lists::listed_names};
 use crate::{
     commands::web::over_interfaces,
@@ -26,8 +26,8 @@ use crate::{
         arguments::Routes,
         location::{Location, LocationError, Remote, RemotePath, is_web_url, path_of},
     },
-    failure::Failure,
-    text::{invocation::url_without_secrets, shown},
+    failure::{Failure, usage},
+    text::{first_true, invocation::url_without_secrets, shown},
 };
 
 /// Copies of files from web servers, one after the other.
@@ -40,7 +40,6 @@ pub(super) struct WebCopy {
     options: FetchOptions,
 }
 
-/// File at a web server.
 #[derive(Debug)]
 pub(super) struct WebFile {
     url: WebUrl,
@@ -66,31 +65,38 @@ impl WebCopy {
     /// The URLs, the target or an option make no copy from web servers.
     pub(super) fn of(cp: &Cp) -> Result<Option<Self>, Failure> {
         if is_web_url(cp.target()) {
-            return Err(WebPlanError::Target(shown(url_without_secrets(cp.target()))).into());
+            let target = shown(url_without_secrets(cp.target()));
+            let text = format!("cannot copy to {target}: a web server takes no files");
+            return Err(usage(text).into());
         }
         let sources = cp.sources();
         let count = sources.iter().filter(|source| is_web_url(source)).count();
         if count == 0 {
             return match cp.web.first_option() {
-                Some(option) => Err(WebPlanError::Without(option).into()),
+                Some(option) => Err(usage(format!(
+                    "{option} is for files at web servers: expected SRC as https://HOST/PATH"
+                ))
+                .into()),
                 None => Ok(None),
             };
         }
         if count < sources.len() {
-            return Err(WebPlanError::Mixed.into());
+            return Err(mixed().into());
         }
         if let Some(option) = cp
             .first_option_without_parts()
             .or_else(|| cp.links.beyond_interfaces())
         {
-            return Err(WebPlanError::With(option).into());
+            return Err(usage(format!(
+                "{option} cannot be used with a file at a web server"
+            ))
+            .into());
         }
         let files = files(cp, sources)?;
         let options = options(cp, &files)?;
         Self::to_target(cp, files, options).map(Some)
     }
 
-    /// Returns the copy of objects of an S3 store.
     pub(super) fn of_objects(
         cp: &Cp,
         account: &Account,
@@ -120,7 +126,8 @@ impl WebCopy {
         let is_several = files.len() > 1 || cp.tree.files_from.is_some();
         let is_directory = target.is_directory();
         if is_several && !is_directory && !matches!(target, To::Output | To::Daemon(_)) {
-            return Err(WebPlanError::Several.into());
+            let text = "several files need a directory: expected DST with a slash at its end, or one that exists";
+            return Err(usage(text).into());
         }
         Ok(Self {
             options,
@@ -137,12 +144,12 @@ fn to(cp: &Cp) -> Result<To, Failure> {
         (cp.links.port.is_some(), "-P"),
         (cp.session.routes != Routes::Auto, "--routes"),
     ];
-    let option = of_daemon
-        .into_iter()
-        .find_map(|(is_given, name)| is_given.then_some(name));
-    match (target, option) {
+    match (target, first_true(of_daemon)) {
         (Location::Remote(remote), _) => Ok(To::Daemon(remote)),
-        (_, Some(option)) => Err(WebPlanError::ForDaemon(option).into()),
+        (_, Some(option)) => Err(usage(format!(
+            "{option} is for a daemon: expected DST as HOST:PATH"
+        ))
+        .into()),
         (Location::Local(path), None) => Ok(To::Local(path)),
         (Location::Pipe, None) => Ok(To::Output),
     }
@@ -162,7 +169,9 @@ impl To {
 /// Returns the files of the URLs, or those of a list below the only URL.
 fn files(cp: &Cp, sources: &[OsString]) -> Result<Vec<WebFile>, Failure> {
     let url = |source: &OsString| -> Result<WebUrl, Failure> {
-        Ok(source.to_str().ok_or(WebPlanError::Text)?.parse()?)
+        let text =
+            "a URL has only ASCII characters: expected others as % and two hexadecimal digits";
+        Ok(source.to_str().ok_or_else(|| usage(text))?.parse()?)
     };
     let Some(list) = &cp.tree.files_from else {
         let file = |source| {
@@ -177,12 +186,12 @@ fn files(cp: &Cp, sources: &[OsString]) -> Result<Vec<WebFile>, Failure> {
         return sources.iter().map(file).collect();
     };
     let [folder] = sources else {
-        return Err(WebPlanError::Single("--files-from").into());
+        return Err(usage("--files-from is for a single URL").into());
     };
     let folder = url(folder)?;
     let names = listed_names(list, cp.tree.from0)?.names;
     if names.is_empty() {
-        return Err(WebPlanError::NoNames.into());
+        return Err(usage("--files-from lists no file").into());
     }
     let file = |name: Name| {
         let url = folder.below(name.components());
@@ -217,17 +226,13 @@ pub(super) fn options(cp: &Cp, files: &[WebFile]) -> Result<FetchOptions, Failur
             (options.expected.is_some(), "--digest or --sha256"),
             (!options.mirrors.is_empty(), "--mirror"),
         ];
-        let option = of_one
-            .into_iter()
-            .find_map(|(is_given, name)| is_given.then_some(name));
-        if let Some(option) = option {
-            return Err(WebPlanError::Single(option).into());
+        if let Some(option) = first_true(of_one) {
+            return Err(usage(format!("{option} is for a single URL")).into());
         }
     }
     Ok(options)
 }
 
-/// Returns the path of a file in a directory.
 fn inside(directory: &Path, name: &Name) -> PathBuf {
     directory.join(path_of(name.components()))
 }

@@ -2,23 +2,22 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use nicstripe::{Client, Error, Event, Kind, Name, Report, routes::RouteKeeper};
+use nicstripe::{Client, Error, Event, Name, Report, escaped, routes::RouteKeeper};
 use nicstripe_web::{Fetch, FetchOptions, Fetched, WebError, WebUrl};
 
-use super::{To, WebCopy, WebFile, error::WebPlanError, inside};
+use super::{To, WebCopy, WebFile, inside};
 use crate::{
     commands::cp::{
         arguments::Cp,
         closing::Ends,
-        copy_kind::CopyKind,
+        copy_kind::shown_name,
         show::Show,
+        slices::is_dir,
+        view::Shape,
         watch::{Running, Tell},
     },
-    connect::{
-        location::{Location, LocationError, Remote, RemotePath},
-        setup::{self, Connected, Needs},
-    },
-    failure::Failure,
+    connect::location::{LocationError, RemotePath},
+    failure::{Failure, usage},
     output::terminal::Terminal,
     process::{
         signals::Signals,
@@ -27,7 +26,6 @@ use crate::{
     text::shown,
 };
 
-/// Target of one file.
 enum Target<'a> {
     File(PathBuf),
     Output,
@@ -44,21 +42,23 @@ impl WebCopy {
         terminal: &Terminal,
         show: &mut Show,
     ) -> Result<(Report, Ends), Failure> {
-        let mut signals = Signals::take()?;
-        if terminal.can_redraw() {
-            signals.clear_on_suspend(terminal)?;
-        }
+        let mut signals = Signals::with_bars(terminal)?;
         let To::Daemon(remote) = &self.target else {
             return self.run_to(cp, None, terminal, show, &mut signals).await;
         };
-        let connecting = connect(cp, remote, keeper, show);
+        let mut to = cp.clone();
+        (to.links, to.streams) = (cp.links.of_daemon(), None);
+        to.paths.drain(..to.paths.len() - 1);
+        let tell = |event: &Event| show.on_event(event);
+        let connecting = to.connect(&remote.place, &keeper, |builder| builder, tell);
         let connected = signals.unless_stopped(connecting).await?;
-        let result = match in_root(&connected, cp) {
-            Ok(path) => {
-                let at = Some((&connected.client, path.as_ref().unwrap_or(&remote.path)));
+        let result = match connected.located(cp.target()) {
+            Ok(located) => {
+                let remote = located.as_ref().unwrap_or(remote);
+                let at = Some((&connected.client, &remote.path));
                 self.run_to(cp, at, terminal, show, &mut signals).await
             }
-            Err(failure) => Err(failure),
+            Err(error) => Err(error.into()),
         };
         signals.finish(connected.close()).await;
         result
@@ -75,7 +75,8 @@ impl WebCopy {
         let mut all = (Report::default(), Vec::new());
         for file in &self.files {
             let target = self.target_of(file, daemon).await?;
-            show.begin(&target.kind(file)?);
+            let (name, shape) = target.shown(file);
+            show.begin(name, shape);
             let mut options = self.options.clone();
             options.sums = cp.web.sums(&file.url)?;
             let fetched = fetch(&file.url, options, target, show, signals).await;
@@ -106,14 +107,19 @@ impl WebCopy {
         daemon: Option<(&'a Client, &RemotePath)>,
     ) -> Result<Target<'a>, Failure> {
         let name = || {
-            let none = || WebPlanError::NoName(file.shown.clone());
+            let shown = &file.shown;
+            let none = || {
+                usage(format!(
+                    "{shown} names no file: expected DST as the file to write"
+                ))
+            };
             file.name.clone().ok_or_else(none)
         };
         if let Some((client, path)) = daemon {
             let directory = match path {
                 RemotePath::Root => None,
                 RemotePath::Directory(directory) => Some(directory),
-                RemotePath::File(path) if self.is_directory || is_directory(client, path).await => {
+                RemotePath::File(path) if self.is_directory || is_dir(client, path).await => {
                     Some(path)
                 }
                 RemotePath::File(path) => return Ok(Target::Name(client, path.clone())),
@@ -153,66 +159,15 @@ impl WebCopy {
 }
 
 impl Target<'_> {
-    fn kind(&self, file: &WebFile) -> Result<CopyKind, Failure> {
-        let of_path = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default();
-            Name::parse(std::os::unix::ffi::OsStrExt::as_bytes(name)).map_err(LocationError::from)
-        };
-        Ok(match self {
-            Self::File(target) => CopyKind::Get {
-                name: of_path(target)?,
-                target: target.clone(),
-            },
-            Self::Name(_, name) => CopyKind::Get {
-                name: name.clone(),
-                target: PathBuf::new(),
-            },
-            Self::Output => match &file.name {
-                Some(name) => CopyKind::GetPipe {
-                    name: name.clone(),
-                    to: None,
-                },
-                None => CopyKind::GetPipe {
-                    name: Name::parse(b"-").map_err(LocationError::from)?,
-                    to: None,
-                },
-            },
-        })
+    /// Returns the name and the kind of the transfer, for the progress.
+    fn shown(&self, file: &WebFile) -> (String, Shape) {
+        match (self, &file.name) {
+            (Self::File(path), _) => (shown_name(path), Shape::File),
+            (Self::Name(_, name), _) => (escaped(name.file_name()), Shape::File),
+            (Self::Output, Some(name)) => (escaped(name.file_name()), Shape::Pipe),
+            (Self::Output, None) => ("-".to_owned(), Shape::Pipe),
+        }
     }
-}
-
-/// Connects to the daemon to which the files go.
-async fn connect(
-    cp: &Cp,
-    remote: &Remote,
-    keeper: Arc<RouteKeeper>,
-    show: &mut Show,
-) -> Result<Connected, Failure> {
-    let adapt = |builder| cp.session.apply(builder).route_keeper(keeper.clone());
-    let needs = Needs {
-        paths: std::slice::from_ref(cp.paths.last().unwrap_or(&cp.paths[0])),
-        timeout: Some(cp.session.timeout),
-        ..Needs::default()
-    };
-    let tell = |event: &Event| show.on_event(event);
-    setup::connect(&remote.place, &cp.links.of_daemon(), &needs, adapt, tell).await
-}
-
-/// Returns the path of the target relative to where names at the daemon begin, if that differs from the
-/// typed one.
-fn in_root(connected: &Connected, cp: &Cp) -> Result<Option<RemotePath>, Failure> {
-    let Some(inside) = connected.inside(cp.target())? else {
-        return Ok(None);
-    };
-    match Location::parse(&inside)? {
-        Location::Remote(remote) => Ok(Some(remote.path)),
-        _ => Ok(None),
-    }
-}
-
-async fn is_directory(client: &Client, name: &Name) -> bool {
-    let found = client.stat(name).await;
-    found.is_ok_and(|found| found.kind == Kind::Dir)
 }
 
 async fn fetch(
@@ -230,7 +185,7 @@ async fn fetch(
             Target::File(path) => fetch.into_file(&path, stop, tell).await.map_err(failed),
             Target::Output => {
                 check_output()?;
-                let mut output = streams::output(PIPE).map_err(Failure::Output)?;
+                let mut output = streams::output(streams::PIPE).map_err(Failure::Output)?;
                 let fetched = fetch.into_stream(&mut output, stop, tell).await;
                 fetched.map_err(failed)
             }
@@ -253,6 +208,3 @@ pub(in crate::commands::cp) fn failed(error: WebError) -> Failure {
         error => error.into(),
     }
 }
-
-/// Bytes of a pipe's buffer.
-const PIPE: usize = 1 << 20;

@@ -4,11 +4,7 @@ use std::ffi::OsString;
 
 use clap::{ArgGroup, Args};
 
-use super::super::gateway;
-use crate::{
-    connect::{connect_arguments::ConnectArgs, location::Remote, setup::Connected},
-    failure::Failure,
-};
+use crate::connect::connect_arguments::ConnectArgs;
 
 /// Serve restic and rustic a repository on a machine that runs `nicstripe serve`
 ///
@@ -44,18 +40,12 @@ pub(crate) struct Restic {
     pub(super) connect: ConnectArgs,
 }
 
-impl Restic {
-    pub(super) fn address(&self, peer: Option<&Connected>) -> Result<Remote, Failure> {
-        gateway::address(&self.repository, peer, "nas:backup")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
     use nicstripe::{DEFAULT_PORT, Name};
 
-    use super::*;
+    use super::{super::super::gateway, *};
 
     #[derive(Debug, Parser)]
     struct Typed {
@@ -67,7 +57,8 @@ mod tests {
     fn address(words: &[&str]) -> Result<(String, u16, Option<Name>), String> {
         let Typed { restic } = Typed::try_parse_from([&["restic"], words].concat())
             .map_err(|error| error.to_string())?;
-        let remote = restic.address(None).map_err(|failure| failure.one_line())?;
+        let remote = gateway::address(&restic.repository, "nas:backup");
+        let remote = remote.map_err(|failure| failure.one_line())?;
         let port = restic.connect.port(remote.place.port);
         Ok((
             remote.place.host.to_string(),

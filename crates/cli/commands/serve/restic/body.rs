@@ -3,7 +3,6 @@
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes, Frame};
 
-/// Trait bounds of an HTTP request body.
 pub(super) trait RequestBody: Body<Data = Bytes, Error: std::error::Error> + Unpin {}
 
 impl<B: Body<Data = Bytes, Error: std::error::Error> + Unpin> RequestBody for B {}

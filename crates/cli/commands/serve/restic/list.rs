@@ -67,7 +67,6 @@ pub(super) async fn next(entries: &mut Entries) -> Result<Option<Entry>, ObjectE
     }
 }
 
-/// List that is being written.
 struct List<'t> {
     to: &'t mpsc::Sender<io::Result<Bytes>>,
     /// Text that was not sent yet.

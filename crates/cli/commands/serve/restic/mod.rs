@@ -33,15 +33,20 @@ use self::{
 };
 use super::{
     connection_places::{Limits, Places},
+    gateway,
     http::{self, Server},
     own_names::OwnNames,
     starter,
 };
 use crate::{
-    connect::{location::Remote, setup::Needs},
+    connect::location::Remote,
     failure::Failure,
     output::{logging, stdout, terminal::Terminal},
-    process::{runtime, signals::Signals, streams},
+    process::{
+        runtime,
+        signals::Signals,
+        streams::{self, PIPE},
+    },
 };
 
 impl Restic {
@@ -53,7 +58,7 @@ impl Restic {
             streams::check_input()?;
             streams::check_output()?;
         }
-        let remote = self.address(None)?;
+        let remote = gateway::address(&self.repository, "nas:backup")?;
         let keeper = self.connect.keeper()?;
         runtime::run(self.serve(remote, keeper, terminal))
     }
@@ -71,18 +76,10 @@ impl Restic {
             Some(address) => Some(self.listen(address).await?),
             None => None,
         };
-        let needs = Needs {
-            paths: std::slice::from_ref(&self.repository),
-            ..Needs::default()
-        };
-        let connected = tokio::select! {
-            connected = self.connect.connect(&remote.place, &needs, keeper) => connected?,
-            stop = signals.stop() => return Err(Failure::Stopped(stop)),
-        };
-        let client = connected.client.clone();
-        let remote = self.address(Some(&connected))?;
-        let base = remote.path.name().cloned();
-        let repository = Repository::new(Arc::new(Peer(client.clone())), base);
+        let typed = (&self.repository, remote);
+        let (connected, base) =
+            gateway::connect(&self.connect, typed, keeper, &mut signals).await?;
+        let repository = Repository::new(Arc::new(Peer(connected.client.clone())), base);
         let serve = |guard| {
             let places = Arc::new(Places::new(Limits::default()));
             Arc::new(Server {
@@ -177,7 +174,3 @@ struct Listening {
     /// User and password as `user:password`, if they were generated for this run.
     words: Option<String>,
 }
-
-/// Size of a pipe's buffer in bytes, the maximum for unprivileged users
-/// (`/proc/sys/fs/pipe-max-size`): reduces wake-ups of its reader and writer.
-const PIPE: usize = 1 << 20;

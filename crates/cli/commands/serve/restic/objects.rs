@@ -68,7 +68,6 @@ pub(super) struct Entry {
     pub(super) is_file: bool,
 }
 
-/// Error of an operation on the storage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct ObjectError {

@@ -17,7 +17,6 @@ pub(super) type Reply = Response<ReplyBody>;
 /// Body of a response. An error ends it early, which the client detects from the announced length.
 pub(super) type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Returns a body in memory.
 pub(super) fn ready(bytes: Bytes) -> ReplyBody {
     Full::new(bytes)
         .map_err(|never| match never {})

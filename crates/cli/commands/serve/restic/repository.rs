@@ -24,7 +24,6 @@ use super::{
     target::{Id, Kind, Layout, Target, TargetError},
 };
 
-/// HTTP request handler of one repository.
 #[derive(Debug)]
 pub(super) struct Repository<O> {
     objects: Arc<O>,

@@ -28,7 +28,6 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Id(String);
 
-/// Error of parsing the path of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TargetError {
     /// The path has no meaning in the API, or its type of file is unknown.

@@ -4,11 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use super::super::gateway;
-use crate::{
-    connect::{connect_arguments::ConnectArgs, location::Remote, setup::Connected},
-    failure::Failure,
-};
+use crate::connect::connect_arguments::ConnectArgs;
 
 /// Serve the files of a machine that runs `nicstripe serve` to programs that speak S3
 ///
@@ -35,18 +31,12 @@ pub(crate) struct S3 {
     pub(super) connect: ConnectArgs,
 }
 
-impl S3 {
-    pub(super) fn address(&self, peer: Option<&Connected>) -> Result<Remote, Failure> {
-        gateway::address(&self.base, peer, "nas:lake")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
     use nicstripe::Name;
 
-    use super::*;
+    use super::{super::super::gateway, *};
 
     #[derive(Debug, Parser)]
     struct Typed {
@@ -57,7 +47,8 @@ mod tests {
     fn base(words: &[&str]) -> Result<Option<Name>, String> {
         let Typed { s3 } =
             Typed::try_parse_from([&["s3"], words].concat()).map_err(|error| error.to_string())?;
-        let remote = s3.address(None).map_err(|failure| failure.one_line())?;
+        let remote = gateway::address(&s3.base, "nas:lake");
+        let remote = remote.map_err(|failure| failure.one_line())?;
         Ok(remote.path.name().cloned())
     }
 

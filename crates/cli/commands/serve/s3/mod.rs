@@ -21,7 +21,7 @@ use super::{
     own_names::OwnNames,
 };
 use crate::{
-    connect::{location::Remote, setup::Needs},
+    connect::location::Remote,
     failure::Failure,
     output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals},
@@ -32,7 +32,7 @@ impl S3 {
     /// Serves requests until a signal arrives.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        let remote = self.address(None)?;
+        let remote = gateway::address(&self.base, "nas:lake")?;
         let set = gateway::pair(ACCESS, SECRET)?;
         let keys = set.map(|(access, secret)| Keys::new(access, secret));
         let keys = keys.transpose().map_err(|error| Failure::Setting {
@@ -62,16 +62,9 @@ impl S3 {
                 source: io::Error::other(error),
             })?,
         };
-        let needs = Needs {
-            paths: std::slice::from_ref(&self.base),
-            ..Needs::default()
-        };
-        let connected = tokio::select! {
-            connected = self.connect.connect(&remote.place, &needs, keeper) => connected?,
-            stop = signals.stop() => return Err(Failure::Stopped(stop)),
-        };
-        let remote = self.address(Some(&connected))?;
-        let base = remote.path.name().cloned();
+        let typed = (&self.base, remote);
+        let (connected, base) =
+            gateway::connect(&self.connect, typed, keeper, &mut signals).await?;
         let gateway = Gateway::new(connected.client.clone(), base, keys.clone());
         let server = Arc::new(Server {
             service: Gate { gateway, names },
@@ -145,7 +138,6 @@ impl S3 {
     }
 }
 
-/// Socket that listens.
 #[derive(Debug)]
 enum Listening {
     Tcp(TcpListener, SocketAddr),
