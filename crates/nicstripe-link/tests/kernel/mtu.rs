@@ -9,6 +9,7 @@ use std::{
 
 use nicstripe_link::{
     ChangedMtu, InterfaceIndex, MAX_ROUTES, MtuError, Mtus, RouteHelper, facts::Facts,
+    is_signal_ignored,
 };
 use rtnetlink::LinkVeth;
 use rustix::{
@@ -137,7 +138,11 @@ fn an_mtu_is_put_back_when_its_time_is_over() {
 }
 
 fn a_helper_that_is_told_to_end_puts_mtus_back_and_keeps_its_routes() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    // The helper leaves those ignored that a shell or `nohup` has ignored.
+    let signals = [Signal::TERM, Signal::INT, Signal::HUP]
+        .into_iter()
+        .filter(|signal| !is_signal_ignored(signal.as_raw()));
+    for signal in signals {
         let stage = Stage::new();
         let mut helper = stage.helper();
         let (a1, route) = (index(&stage, "a1"), stage.bench.route("10.2.0.2", "a1"));
