@@ -253,7 +253,10 @@ fn packets_that_vanish_cost_a_second_and_are_told() {
     let jumbo = whole.with_mtu(9000);
     // Longer than two steps take that wait for packets which vanish, also on a busy machine.
     let bytes = content(128 * MIB);
+    // The first is what a copy takes here and now.
+    let mut unimpeded = None;
     for (links, expected, told) in [
+        ([jumbo, whole], [None, None], ""),
         ([narrow(1450), narrow(1500)], [Some(1450), None], "tunnel"),
         (
             [narrow(1448), narrow(1300)],
@@ -265,7 +268,6 @@ fn packets_that_vanish_cost_a_second_and_are_told() {
             [Some(1500), None],
             "jumbo",
         ),
-        ([jumbo, whole], [None, None], ""),
     ] {
         for host in ["10.77.1.2", "b"] {
             let hosts = Hosts::joined_by(&links);
@@ -289,8 +291,10 @@ fn packets_that_vanish_cost_a_second_and_are_told() {
                 };
                 assert!(outcome.stderr.lines().any(is_told), "{told}: {outcome}");
             }
-            // The copy takes 6 s over one cable.
-            assert!(took < Duration::from_secs(12), "{host}: {took:?}");
+            // Twice as long over one cable, and again as long on a busy machine.
+            let unimpeded = *unimpeded.get_or_insert(took);
+            let longest = 4 * unimpeded + Duration::from_secs(4);
+            assert!(took < longest, "{host}: {took:?}, unimpeded {unimpeded:?}");
         }
     }
 }
