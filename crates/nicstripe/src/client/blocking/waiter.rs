@@ -57,6 +57,10 @@ impl Waiter {
     ///
     /// Those of the call; [`Error::Cancelled`] and [`Error::TimedOut`], which drop it.
     pub(crate) fn call<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        // Nothing begins then: below, a call that is done at its first poll is not interrupted.
+        if (self.interrupt.as_ref()).is_some_and(CancellationToken::is_cancelled) {
+            return Err(Error::Cancelled { resumable: false });
+        }
         let interrupted = async {
             match &self.interrupt {
                 Some(interrupt) => interrupt.cancelled().await,
