@@ -156,7 +156,7 @@ impl Asked {
         let mut location = self.url.url().clone();
         for _ in 0..MOST_REDIRECTIONS {
             let response = self.send(link, &location, wish).await?;
-            if !matches!(response.status().as_u16(), 301..=303 | 307 | 308) {
+            if !is_redirection(response.status()) {
                 return Ok((response, location));
             }
             location = redirected(&location, response.headers())?;
@@ -247,6 +247,10 @@ pub(crate) fn other_range(from: u64, to: u64, found_from: u64, found_to: u64) ->
         asked: format!("{from}-{}", to - 1),
         found: format!("{found_from}-{}", found_to.saturating_sub(1)),
     }
+}
+
+pub(crate) fn is_redirection(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 /// Returns where a redirection leads. It may not leave TLS.

@@ -138,11 +138,7 @@ impl<'w> Items<'w> {
         };
         let stat = store.client.stat(&dir).await.map_err(S3Error::of_read);
         let stat = match stat {
-            Ok(stat)
-                if stat.kind == Kind::Dir && place.above.split('/').next() != Some(UPLOADS) =>
-            {
-                stat
-            }
+            Ok(stat) if stat.kind == Kind::Dir && !place.is_in_uploads() => stat,
             Ok(_) => {
                 store.require_bucket(bucket).await?;
                 return Ok(nothing);
@@ -207,6 +203,12 @@ impl<'w> Items<'w> {
 /// Returns true for a prefix with remaining keys: the list begins after one of them.
 fn is_within(item: &Item, after: &str) -> bool {
     matches!(item, Item::Prefix(prefix) if after.len() > prefix.len() && after.starts_with(prefix.as_str()))
+}
+
+impl Place {
+    fn is_in_uploads(&self) -> bool {
+        self.above.split('/').next() == Some(UPLOADS)
+    }
 }
 
 /// Number of entries that one request reads at most.

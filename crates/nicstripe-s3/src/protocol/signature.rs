@@ -214,11 +214,7 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
     let mut names = claim.signed_headers.clone();
     names.sort_unstable();
     let is_twice = names.windows(2).any(|pair| pair[0] == pair[1]);
-    if is_twice
-        || names
-            .iter()
-            .any(|name| name.contains(|c: char| c.is_ascii_uppercase()))
-    {
+    if is_twice || names.iter().any(|name| has_capitals(name)) {
         return Err(malformed(
             "signed headers are named in small letters and once",
         ));
@@ -235,6 +231,10 @@ fn check_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), S3Error> 
         Some(name) => Err(Code::ACCESS_DENIED.because(format!("the header {name} is not signed"))),
         None => Ok(()),
     }
+}
+
+fn has_capitals(name: &str) -> bool {
+    name.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 /// Returns the text whose hash is signed.

@@ -63,8 +63,7 @@ impl Store {
             call.query.sort();
             let reply = self.call(&call).await?;
             let nonsense = || place.nonsense();
-            let page = parsed(&reply.body, "ListBucketResult");
-            let page: ListBody = page.ok_or_else(nonsense)?;
+            let page: ListBody = parsed(&reply.body).ok_or_else(nonsense)?;
             let is_ours = |key: &str| key.starts_with(place.key());
             let last = listing.objects.last().map(|object| object.key.clone());
             for content in page.contents {
@@ -125,8 +124,7 @@ impl Store {
                 .header("x-amz-checksum-sha256", &STANDARD.encode(sha))
                 .body(body);
             let reply = self.call(&call).await?;
-            let deleted = parsed(&reply.body, "DeleteResult");
-            let deleted: DeletedBody = deleted.ok_or_else(nonsense)?;
+            let deleted: DeletedBody = parsed(&reply.body).ok_or_else(nonsense)?;
             left.extend(
                 deleted
                     .errors

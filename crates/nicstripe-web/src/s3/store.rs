@@ -281,11 +281,11 @@ impl Store {
 }
 
 fn is_error(body: &[u8]) -> bool {
-    xml::parsed::<ErrorBody>(body, "Error").is_some_and(|error| !error.code.is_empty())
+    xml::parsed::<ErrorBody>(body).is_some_and(|error| !error.code.is_empty())
 }
 
 fn of_body(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> StoreError {
-    let said = xml::parsed::<ErrorBody>(body, "Error");
+    let said = xml::parsed::<ErrorBody>(body);
     let region = headers
         .get("x-amz-bucket-region")
         .and_then(|value| value.to_str().ok());

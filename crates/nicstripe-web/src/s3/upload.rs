@@ -385,8 +385,7 @@ impl Upload {
             .query("prefix", self.place.key())
             .query("uploads", "");
         let reply = self.store.call(&call).await?;
-        let page = parsed(&reply.body, "ListMultipartUploadsResult");
-        let page: UploadsBody = page.ok_or_else(|| self.place.nonsense())?;
+        let page: UploadsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
         let of_key = page
             .uploads
             .into_iter()
@@ -394,7 +393,7 @@ impl Upload {
         let mut empty = Vec::new();
         for BegunBody { upload, .. } in of_key.take(MOST_EMPTY) {
             let reply = self.store.call(&self.first_part(&upload)).await?;
-            let body: Option<PartsBody> = parsed(&reply.body, "ListPartsResult");
+            let body: Option<PartsBody> = parsed(&reply.body);
             if body.is_some_and(|body| body.parts.is_empty()) {
                 empty.push(upload);
             }
@@ -429,7 +428,7 @@ impl Upload {
             }
             created => (created?, true),
         };
-        let body: Option<CreatedBody> = parsed(&created.body, "InitiateMultipartUploadResult");
+        let body: Option<CreatedBody> = parsed(&created.body);
         let upload = body.map(|body| body.upload).filter(|upload| {
             !upload.is_empty() && upload.len() < 4096 && !upload.contains(char::is_control)
         });
@@ -460,8 +459,8 @@ impl Upload {
         };
         match completed {
             Ok(reply) => {
-                let body = parsed(&reply.body, "CompleteMultipartUploadResult");
-                let stored = body.and_then(|body: CompletedBody| body.crc64);
+                let body: Option<CompletedBody> = parsed(&reply.body);
+                let stored = body.and_then(|body| body.crc64);
                 Ok(stored.as_deref() == Some(&crc))
             }
             // The answer to the first request was lost.
@@ -507,8 +506,7 @@ impl Upload {
             }
             call.query.sort();
             let reply = self.store.call(&call).await?;
-            let page = parsed(&reply.body, "ListPartsResult");
-            let page: PartsBody = page.ok_or_else(|| self.place.nonsense())?;
+            let page: PartsBody = parsed(&reply.body).ok_or_else(|| self.place.nonsense())?;
             for part in page.parts {
                 let number = u64::from(part.number).wrapping_sub(1);
                 let length = going.pieces_len(number);

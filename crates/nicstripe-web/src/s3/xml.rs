@@ -3,13 +3,20 @@
 use quick_xml::{Reader, de::from_reader, events::Event};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Parses an answer whose outermost element is `root`; `None` if it is another document, such as a login page. Nothing is expanded but the
+/// Answer of a store, whose outermost element has this name.
+pub(crate) trait Answer: DeserializeOwned {
+    const ROOT: &str;
+}
+
+/// Parses an answer; `None` if it is another document, such as a login page. Nothing is expanded but the
 /// five entities of XML itself.
-pub(crate) fn parsed<T: DeserializeOwned>(bytes: &[u8], root: &str) -> Option<T> {
+pub(crate) fn parsed<T: Answer>(bytes: &[u8]) -> Option<T> {
     let mut reader = Reader::from_reader(bytes);
     let is_meant = loop {
         match reader.read_event().ok()? {
-            Event::Start(tag) | Event::Empty(tag) => break tag.local_name().as_ref() == root,
+            Event::Start(root) | Event::Empty(root) => {
+                break root.local_name().as_ref() == T::ROOT;
+            }
             Event::Eof => return None,
             _ => {}
         }
@@ -27,6 +34,10 @@ pub(crate) struct ErrorBody {
     pub(crate) region: String,
 }
 
+impl Answer for ErrorBody {
+    const ROOT: &str = "Error";
+}
+
 /// Page of a listing (ListObjectsV2).
 #[derive(Debug, Deserialize)]
 pub(crate) struct ListBody {
@@ -38,6 +49,10 @@ pub(crate) struct ListBody {
     pub(crate) is_truncated: bool,
     #[serde(rename = "NextContinuationToken", default)]
     pub(crate) next: Option<String>,
+}
+
+impl Answer for ListBody {
+    const ROOT: &str = "ListBucketResult";
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,11 +77,19 @@ pub(crate) struct CreatedBody {
     pub(crate) upload: String,
 }
 
+impl Answer for CreatedBody {
+    const ROOT: &str = "InitiateMultipartUploadResult";
+}
+
 /// Uploads in parts that are neither complete nor aborted.
 #[derive(Debug, Deserialize)]
 pub(crate) struct UploadsBody {
     #[serde(rename = "Upload", default)]
     pub(crate) uploads: Vec<BegunBody>,
+}
+
+impl Answer for UploadsBody {
+    const ROOT: &str = "ListMultipartUploadsResult";
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,6 +107,10 @@ pub(crate) struct CompletedBody {
     pub(crate) crc64: Option<String>,
 }
 
+impl Answer for CompletedBody {
+    const ROOT: &str = "CompleteMultipartUploadResult";
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct PartsBody {
     #[serde(rename = "Part", default)]
@@ -92,6 +119,10 @@ pub(crate) struct PartsBody {
     pub(crate) is_truncated: bool,
     #[serde(rename = "NextPartNumberMarker", default)]
     pub(crate) next: Option<String>,
+}
+
+impl Answer for PartsBody {
+    const ROOT: &str = "ListPartsResult";
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,6 +176,10 @@ pub(crate) struct DeletedBody {
     pub(crate) errors: Vec<NotDeleted>,
 }
 
+impl Answer for DeletedBody {
+    const ROOT: &str = "DeleteResult";
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct NotDeleted {
     #[serde(rename = "Key", default)]
@@ -164,7 +199,7 @@ mod tests {
             <Contents><Key>a&amp;b%2Fc</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified><Size>7</Size>\
             <Owner><ID>x</ID></Owner></Contents><Contents><Key>z</Key></Contents>\
             <CommonPrefixes><Prefix>dir/</Prefix></CommonPrefixes></ListBucketResult>";
-        let page: ListBody = parsed(text.as_bytes(), "ListBucketResult").unwrap();
+        let page: ListBody = parsed(text.as_bytes()).unwrap();
         assert_eq!(page.contents.len(), 2);
         assert_eq!(&*page.contents[0].key, "a&b%2Fc");
         assert_eq!(page.contents[0].size, 7);
@@ -176,7 +211,7 @@ mod tests {
     fn a_bomb_and_nonsense_are_no_answers() {
         let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;\">]>\
             <Error><Code>&b;</Code></Error>";
-        assert!(parsed::<ErrorBody>(bomb.as_bytes(), "Error").is_none());
+        assert!(parsed::<ErrorBody>(bomb.as_bytes()).is_none());
         for text in [
             "",
             "<",
@@ -186,10 +221,9 @@ mod tests {
             "\u{0}\u{1}",
             "{}",
         ] {
-            let created = parsed::<CreatedBody>(text.as_bytes(), "InitiateMultipartUploadResult");
-            assert!(created.is_none(), "{text}");
+            assert!(parsed::<CreatedBody>(text.as_bytes()).is_none(), "{text}");
         }
         let deep = "<a>".repeat(100_000);
-        assert!(parsed::<ErrorBody>(deep.as_bytes(), "Error").is_none());
+        assert!(parsed::<ErrorBody>(deep.as_bytes()).is_none());
     }
 }
