@@ -136,3 +136,19 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Worker threads of a client's runtime: one serves the connections while the other is busy with
 /// the session's event loop.
 const WORKERS: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_an_interrupted_client_does_not_begin() {
+        let mut waiter = Waiter::start().unwrap();
+        let interrupt = CancellationToken::new();
+        waiter.interrupt = Some(interrupt.clone());
+        let call = || waiter.call(std::future::ready(Ok(())));
+        assert!(call().is_ok());
+        interrupt.cancel();
+        assert!(matches!(call(), Err(Error::Cancelled { .. })));
+    }
+}
