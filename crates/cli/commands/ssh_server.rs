@@ -211,4 +211,5 @@ fn home_of(name: &str) -> Option<PathBuf> {
 
 /// Maximum wait for the client, which sends its line at once.
 const FIRST_LINE: Duration = Duration::from_secs(60);
+/// Buffer size of a pipe in bytes.
 const PIPE: usize = 64 << 10;

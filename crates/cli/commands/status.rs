@@ -275,6 +275,7 @@ const SCHEMA: &str = "nicstripe-status/1";
 /// Maximum size of another machine's answer.
 const MOST_BYTES: u64 = 4 << 20;
 
+/// Buffer size of a pipe in bytes.
 const PIPE: usize = 64 << 10;
 
 #[cfg(test)]

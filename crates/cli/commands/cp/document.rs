@@ -69,6 +69,8 @@ fn of_view(view: &View, elapsed: Duration) -> Object {
 /// Interfaces of a copy that failed before there was a report.
 const NONE: [Object; 0] = [];
 
+/// Name and version of the schema. The version is raised when a field is removed or changes its
+/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]

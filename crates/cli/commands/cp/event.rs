@@ -33,6 +33,8 @@ pub(crate) fn fields(event: &Event, sized: bool) -> Object {
     }
 }
 
+/// Name and version of the schema. The version is raised when a field or event is removed or
+/// changes its meaning, not for a new one.
 pub(crate) const SCHEMA: &str = "nicstripe-cp-event/1";
 
 #[cfg(test)]

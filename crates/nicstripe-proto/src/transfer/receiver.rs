@@ -27,6 +27,7 @@ use crate::{
 /// One acknowledgement per chunk woke the sender for every 256 KiB.
 pub(crate) const ACK_EVERY: u64 = 4;
 
+/// Maximum delay of an acknowledgement.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 
 /// Number of window updates per window. The sender seldom waits for an update if each is an eighth

@@ -75,6 +75,7 @@ impl TargetRefusal {
     ];
 }
 
+/// Length of a record header in bytes.
 pub(super) const RECORD_HEADER: usize = 12;
 
 /// Maximum length of a target in bytes: the longest host name (RFC 1035), a colon and a port, with

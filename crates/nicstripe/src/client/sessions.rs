@@ -43,6 +43,7 @@ pub(super) struct Inner {
     pub(super) turns: Turns,
     pub(super) making: Making,
     pub(super) slot: parking_lot::Mutex<Slot>,
+    /// Held while a session is established.
     establishing: Mutex<()>,
 }
 

@@ -357,6 +357,7 @@ struct Shared {
     state_dir: PathBuf,
     /// Running helper, which removes its routes when dropped.
     helper: Option<RouteHelper>,
+    /// Number of keepers that hold each route.
     holders: BTreeMap<HostRoute, u32>,
     /// Interfaces whose MTU a keeper has changed and not restored.
     mtus: BTreeSet<InterfaceIndex>,

@@ -29,6 +29,7 @@ pub struct Holes {
 /// case, a range of 19 bytes each.
 pub(crate) const MAX_VALUES: usize = 1024;
 
+/// Maximum number of ranges in one [`Keep`].
 pub(crate) const MAX_KEEP: usize = 1024;
 
 /// Receiver's hashes of chunks in its existing file, for a delta transfer. Body of
