@@ -204,6 +204,8 @@ fn a_daemon_that_is_append_only_deletes_and_replaces_nothing() {
     let pair = Pair::serving(&[], "append-only");
     plant_all(&pair.client, &["src/f", "src/new"]);
     plant_all(&pair.server, &["src/f", "src/old"]);
+    // With equal times, -u would replace nothing. A fast machine makes both in one tick of the kernel.
+    age(&pair.server.path("src/f"), 1_000_000_000);
     pair.client.write("src/f", "changed");
     for options in [&["-r", "--delete"][..], &["-rf"], &["-ru"]] {
         let words: Vec<&str> = options
