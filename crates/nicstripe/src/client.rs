@@ -22,6 +22,7 @@ pub(crate) mod replicas;
 mod request;
 mod runtime;
 mod sessions;
+mod small;
 mod transfer;
 #[cfg(feature = "trees")]
 mod trees;

@@ -39,6 +39,7 @@ mod seen;
 mod served_peer;
 mod service;
 mod shared;
+mod small;
 #[cfg_attr(not(feature = "trees"), path = "daemon/no_trees.rs")]
 mod trees;
 mod trusted;

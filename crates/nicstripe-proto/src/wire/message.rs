@@ -12,6 +12,7 @@ mod greeting;
 mod interface;
 mod object;
 mod open_tunnels;
+mod small;
 mod transfer;
 mod tree;
 mod unsent;
@@ -20,7 +21,7 @@ use minicbor::{Decode, Encode};
 
 pub use self::{
     bench::*, exec::*, features::*, fetch::*, greeting::*, interface::*, object::*,
-    open_tunnels::*, transfer::*, tree::*, unsent::*,
+    open_tunnels::*, small::*, transfer::*, tree::*, unsent::*,
 };
 pub use crate::failure::FailCode;
 

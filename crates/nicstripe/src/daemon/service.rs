@@ -5,7 +5,7 @@ use std::{future::ready, sync::Arc};
 
 use nicstripe_proto::{
     Name, Request,
-    message::{AnswerKind, AskKind, Expected, Fetch, Hello},
+    message::{AnswerKind, AskKind, Expected, Fetch, Hello, Write},
 };
 
 use super::{
@@ -211,16 +211,28 @@ impl Serve for Service {
                 .map(|(part, more)| AnswerKind::Facts { part, more }),
             AskKind::FetchKey => self.fetches.key(),
             AskKind::Admit { key, names } => self.admit(*key, names).map(done),
-            AskKind::Fetch(_) => Err(not_admitted(&"this")),
+            AskKind::Fetch(_) | AskKind::Write(_) | AskKind::Read { .. } => {
+                Err(not_admitted(&"this"))
+            }
         };
         answered.unwrap_or_else(failed)
     }
 
-    fn answer_later(self: Arc<Self>, ask: &AskKind) -> Option<Answering> {
+    fn answer_later(self: Arc<Self>, ask: &AskKind, session: SessionHandle) -> Option<Answering> {
+        let only = self.peer.rights.only();
         match ask {
-            AskKind::Fetch(fetch) if self.peer.rights.only().is_none() => {
+            AskKind::Read { name, range } if only.is_none_or(|only| only.admits(name)) => {
+                let answer = self.peer.clone().read(name.clone(), *range, session);
+                Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
+            }
+            _ if only.is_some() => None,
+            AskKind::Fetch(fetch) => {
                 let fetch = Fetch::clone(fetch);
                 let answer = async move { self.fetches.fetch(fetch).await };
+                Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
+            }
+            AskKind::Write(write) => {
+                let answer = self.peer.clone().write(Write::clone(write), session);
                 Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
             }
             _ => None,

@@ -196,7 +196,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    fn put(&self, offer: Offer) -> Put {
+    pub(crate) fn put(&self, offer: Offer) -> Put {
         Put {
             name: self.name.clone(),
             offer,
