@@ -22,7 +22,6 @@ pub(crate) mod replicas;
 mod request;
 mod runtime;
 mod sessions;
-mod small;
 mod transfer;
 #[cfg(feature = "trees")]
 mod trees;

@@ -39,7 +39,6 @@ mod seen;
 mod served_peer;
 mod service;
 mod shared;
-mod small;
 #[cfg_attr(not(feature = "trees"), path = "daemon/no_trees.rs")]
 mod trees;
 mod trusted;

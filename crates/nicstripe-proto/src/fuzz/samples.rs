@@ -187,10 +187,6 @@ Ask(Ask { id: 5, ask: Hash { name: "a", offset: 300, words: Some(Digest(dddddddd
 Ask(Ask { id: 5, ask: List { most: 9, digests: true } })
 821181a2000501820ba0
 Ask(Ask { id: 5, ask: FetchKey })
-821181a2000501820fa100814161
-Ask(Ask { id: 5, ask: Read { name: "a" } })
-821181a2000501820ea100a200a30081416101a5000101a5000001820000028200000300040002120300040102a400f401f402f403f401a200417801 5820 07*32
-Ask(Ask { id: 5, ask: Write(Write { put: Put { name: "a", offer: Offer { transfer: TransferId(1), source: SourceIdentity { mtime: Timestamp { }, ctime: Timestamp { }, chunk_log2: 18, kind: Some(Pipe) }, options: PutOptions { }, content: Carried { bytes: [120], digest: Digest(0707070707070707070707070707070707070707070707070707070707070707) } }) })
 821181a2000501820ca2005820 07*32 0181814161
 Ask(Ask { id: 5, ask: Admit { key: [7, 7, 7], names: ["a"] } })
 821281a20005018200a20081a200416101a300010119012c0282200201f5
@@ -199,10 +195,6 @@ Answer(Answer { id: 5, answer: Entries { entries: [ObjectEntry { name: [97], sta
 Answer(Answer { id: 5, answer: Stat { stat: ObjectStat { kind: Dir, size: 300, mtime: Timestamp { seconds: -1, nanoseconds: 2 } } } })
 821281a20005018202a0
 Answer(Answer { id: 5, answer: Done })
-821281a2000501820aa0
-Answer(Answer { id: 5, answer: Written { } })
-821281a2000501820ba0
-Answer(Answer { id: 5, answer: Content { } })
 821281a20005018204a200427b7d01f5
 Answer(Answer { id: 5, answer: Facts { part: [123, 125], more: true } })
 821281a20005018203a2000101626e6f

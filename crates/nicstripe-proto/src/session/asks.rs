@@ -77,10 +77,6 @@ impl Session {
                 shape_of(&fetch.put.offer)?;
                 !fetch.is_within_limits()
             }
-            AskKind::Write(write) => {
-                shape_of(&write.put.offer)?;
-                !write.is_within_limits()
-            }
             _ => false,
         };
         let what = match self.asks.entry(ask.id) {

@@ -12,7 +12,6 @@ mod greeting;
 mod interface;
 mod object;
 mod open_tunnels;
-mod small;
 mod transfer;
 mod tree;
 mod unsent;
@@ -21,7 +20,7 @@ use minicbor::{Decode, Encode};
 
 pub use self::{
     bench::*, exec::*, features::*, fetch::*, greeting::*, interface::*, object::*,
-    open_tunnels::*, small::*, transfer::*, tree::*, unsent::*,
+    open_tunnels::*, transfer::*, tree::*, unsent::*,
 };
 pub use crate::failure::FailCode;
 

@@ -7,10 +7,9 @@ use nicstripe_proto::{
     TransferId,
     journal::Timestamp,
     message::{
-        Answer, AnswerKind, Ask, AskKind, Carried, Fetch, GetRange, HashedFile, MOST_ADMITTED,
-        MOST_ASKS, MOST_CARRIED, MOST_ENTRIES, MOST_FEED_ADDRESSES, MOST_FETCHED, MOST_REASON,
-        MOST_VALUES, NotRemoved, ObjectEntry, ObjectKind, ObjectStat, OfferKind, Put, PutOptions,
-        Small, Write,
+        Answer, AnswerKind, Ask, AskKind, Fetch, HashedFile, MOST_ADMITTED, MOST_ASKS,
+        MOST_ENTRIES, MOST_FEED_ADDRESSES, MOST_FETCHED, MOST_REASON, MOST_VALUES, NotRemoved,
+        ObjectEntry, ObjectKind, ObjectStat, OfferKind, Put, PutOptions,
     },
 };
 
@@ -209,38 +208,6 @@ fn fetch_with(change: impl FnOnce(&mut Fetch)) -> AskKind {
     AskKind::Fetch(request)
 }
 
-fn carried(len: usize) -> Carried {
-    Carried::new(vec![7; len])
-}
-
-fn read(len: Option<u64>) -> AskKind {
-    AskKind::Read {
-        name: name("a"),
-        range: len.map(|len| GetRange { offset: 9, len }),
-    }
-}
-
-fn content(len: usize) -> AnswerKind {
-    let (stat, content) = (stat(9), carried(len));
-    AnswerKind::Content {
-        file: Some(Box::new(Small { stat, content })),
-    }
-}
-
-/// Returns the request to store so many bytes, with a change.
-fn write(len: usize, change: impl FnOnce(&mut Put)) -> AskKind {
-    let AskKind::Fetch(fetch) = fetch(0, 1, 0) else {
-        unreachable!()
-    };
-    let mut put = fetch.put;
-    put.offer.kind = Some(OfferKind::Pipe);
-    change(&mut put);
-    AskKind::Write(Box::new(Write {
-        put,
-        content: carried(len),
-    }))
-}
-
 fn admit(names: usize) -> AskKind {
     AskKind::Admit {
         key: [1; 32],
@@ -278,15 +245,6 @@ fn requests_beyond_the_limits_of_their_kind_are_breaches() {
             fetch_with(|fetch| fetch.put.offer.source.size = 10),
         ),
         (admit(MOST_ADMITTED), admit(MOST_ADMITTED + 1)),
-        (write(MOST_CARRIED, |_| {}), write(MOST_CARRIED + 1, |_| {})),
-        (
-            write(0, |put| put.options.replace = true),
-            write(0, |put| put.options.delta = true),
-        ),
-        (
-            write(1, |put| put.offer.mode = 0),
-            write(1, |put| put.offer.kind = None),
-        ),
     ] {
         for (ask, is_valid) in [(within, true), (beyond, false)] {
             let mut daemon = Victim::new(Role::Daemon);
@@ -364,10 +322,6 @@ fn answers_about_many_objects_reach_whoever_asked() {
         (hash(5, Some(Digest::NONE)), hashed(6, MOST_VALUES)),
         (fetch(5, 1, 9), copied(6)),
         (AskKind::FetchKey, AnswerKind::Key { key: [1; 32] }),
-        (write(1, |_| {}), AnswerKind::Written { etag: None }),
-        (read(Some(5)), content(5)),
-        (read(None), content(MOST_CARRIED)),
-        (read(None), AnswerKind::Content { file: None }),
         (admit(1), AnswerKind::Done),
         (concat(Some(5)), copied(6)),
         (concat(None), copied(1)),
@@ -400,9 +354,6 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
     );
     let wrong = [
         (fetch(5, 1, 9), copied(5)),
-        (read(Some(5)), content(6)),
-        (read(None), content(MOST_CARRIED + 1)),
-        (read(None), AnswerKind::Done),
         (hash(5, None), hashed(5, 0)),
         (hash(5, None), hashed(6, 1)),
         (hash(5, Some(Digest::NONE)), hashed(6, MOST_VALUES + 1)),

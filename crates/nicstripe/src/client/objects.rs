@@ -19,10 +19,7 @@ use super::{
 };
 pub use crate::storage::{Kind, Stat};
 use crate::{
-    file::{
-        check_tag,
-        options::{CopyOptions, RenameOptions},
-    },
+    file::options::{CopyOptions, RenameOptions},
     links::establish::LinkedSession,
     report::{Report, error::Error},
     session::{
@@ -303,8 +300,7 @@ impl Client {
 
     /// Reads a file, or a range of it, into memory. `Ok` means that the bytes are verified to be those
     /// the daemon read. A range may begin anywhere in the file or at its end, and is truncated to the
-    /// file. Up to 16 KiB without a rate limit take one round trip, and are no transfer; a longer file
-    /// takes one more without a range.
+    /// file.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -354,14 +350,6 @@ impl Client {
     ///
     /// As for [`open_with`](Self::open_with).
     pub async fn read_with(&self, name: &Name, options: OpenOptions) -> Result<Content, Error> {
-        let range = options.range.clone();
-        let range = range.map(|range| get_range(name, range)).transpose()?;
-        if let Some(content) = self.read_at_once(name, range).await? {
-            if let Some(tag) = options.only_if {
-                check_tag(content.stat.etag, tag, "read", name)?;
-            }
-            return Ok(content);
-        }
         let mut reader = self.open_with(name, options).await?;
         let mut bytes = Vec::with_capacity(reader.left().min(MOST_RESERVED) as usize);
         while let Some(chunk) = reader.next_chunk().await? {
@@ -415,10 +403,6 @@ impl Client {
         range: Option<GetRange>,
         mut take: impl FnMut(Part<'_>),
     ) -> Result<(), Error> {
-        if let Some(Content { bytes, .. }) = self.read_at_once(name, range).await? {
-            take(Part::Bytes(&bytes));
-            return Ok(());
-        }
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
         let most = range.map_or(u64::MAX, |range| range.len);
         let (mut taken, mut first) = (0, None);
@@ -512,8 +496,7 @@ impl Client {
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
-    /// Writes a file from memory. `Ok` means that the file is durable under its name. Up to 16 KiB without
-    /// a rate limit take one round trip, and are no transfer.
+    /// Writes a file from memory. `Ok` means that the file is durable under its name.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -552,10 +535,6 @@ impl Client {
         attributes: &ObjectAttributes,
     ) -> Result<Report, Error> {
         let events = self.inner.settings.session.events.as_ref();
-        let at_once = self.write_at_once(name, bytes.as_ref(), options, attributes);
-        if let Some(report) = at_once.await? {
-            return Ok(report);
-        }
         let mut reconnects = Reconnects::new(&self.inner);
         loop {
             let mut writer = self.create_with(name, options, attributes);
@@ -672,9 +651,7 @@ fn is_repeatable(ask: &AskKind) -> bool {
         AskKind::List { .. }
         | AskKind::Walk { .. }
         | AskKind::Stat { .. }
-        | AskKind::MakeDir { .. }
-        | AskKind::Read { .. }
-        | AskKind::Write(_) => true,
+        | AskKind::MakeDir { .. } => true,
         // These have parts, which are those of one session.
         AskKind::Copy { .. }
         | AskKind::Concat { .. }

@@ -165,16 +165,15 @@ impl GrantedNames {
 
     /// Returns an error unless a request is for a file that the key may read.
     pub(super) fn check(&self, request: &Request) -> Result<(), FileError> {
-        match request {
-            Request::Get(get) if get.entry.is_none() && self.admits(&get.name) => Ok(()),
-            Request::Get(get) if get.entry.is_none() => Err(not_admitted(&get.name)),
-            _ => Err(not_admitted(&"more than single files")),
+        let name = match request {
+            Request::Get(get) if get.entry.is_none() => Some(&get.name),
+            _ => None,
+        };
+        match name {
+            Some(name) if !self.is_over() && self.latest.lock().known.contains(name) => Ok(()),
+            Some(name) => Err(not_admitted(name)),
+            None => Err(not_admitted(&"more than single files")),
         }
-    }
-
-    /// Returns true if the key may read this file.
-    pub(super) fn admits(&self, name: &Name) -> bool {
-        !self.is_over() && self.latest.lock().known.contains(name)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{future::ready, sync::Arc};
 
 use nicstripe_proto::{
     Name, Request,
-    message::{AnswerKind, AskKind, Expected, Fetch, Hello, Write},
+    message::{AnswerKind, AskKind, Expected, Fetch, Hello},
 };
 
 use super::{
@@ -211,28 +211,16 @@ impl Serve for Service {
                 .map(|(part, more)| AnswerKind::Facts { part, more }),
             AskKind::FetchKey => self.fetches.key(),
             AskKind::Admit { key, names } => self.admit(*key, names).map(done),
-            AskKind::Fetch(_) | AskKind::Write(_) | AskKind::Read { .. } => {
-                Err(not_admitted(&"this"))
-            }
+            AskKind::Fetch(_) => Err(not_admitted(&"this")),
         };
         answered.unwrap_or_else(failed)
     }
 
-    fn answer_later(self: Arc<Self>, ask: &AskKind, session: SessionHandle) -> Option<Answering> {
-        let only = self.peer.rights.only();
+    fn answer_later(self: Arc<Self>, ask: &AskKind) -> Option<Answering> {
         match ask {
-            AskKind::Read { name, range } if only.is_none_or(|only| only.admits(name)) => {
-                let answer = self.peer.clone().read(name.clone(), *range, session);
-                Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
-            }
-            _ if only.is_some() => None,
-            AskKind::Fetch(fetch) => {
+            AskKind::Fetch(fetch) if self.peer.rights.only().is_none() => {
                 let fetch = Fetch::clone(fetch);
                 let answer = async move { self.fetches.fetch(fetch).await };
-                Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
-            }
-            AskKind::Write(write) => {
-                let answer = self.peer.clone().write(Write::clone(write), session);
                 Some(Box::pin(async { answer.await.unwrap_or_else(failed) }))
             }
             _ => None,

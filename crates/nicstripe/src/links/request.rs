@@ -156,11 +156,6 @@ impl SessionSettings {
     pub(crate) fn is_automatic(&self) -> bool {
         self.links.is_empty()
     }
-
-    /// Returns true if the user limits the rate of the client or of a link.
-    pub(crate) fn is_limited(&self) -> bool {
-        self.bandwidth.is_some() || self.links.iter().any(|link| link.cap.is_some())
-    }
 }
 
 /// Key and addresses of a peer that a trusted channel has introduced.

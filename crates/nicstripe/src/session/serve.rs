@@ -33,9 +33,9 @@ pub(crate) trait Serve: ServeBench + fmt::Debug + Send + Sync {
     ) -> Pending<Opened>;
     /// Executes a name request, such as list or remove. Blocks the thread.
     fn answer(&self, ask: &AskKind) -> AnswerKind;
-    /// Starts a request that waits for another machine, or for the peer's quota; `None` for all others.
-    /// The end of the session cancels it.
-    fn answer_later(self: Arc<Self>, _ask: &AskKind, _session: SessionHandle) -> Option<Answering> {
+    /// Starts a request that waits for another machine; `None` for all others. The end of the session
+    /// cancels it.
+    fn answer_later(self: Arc<Self>, _ask: &AskKind) -> Option<Answering> {
         None
     }
     /// Prepares host routes for connections that the peer announces.

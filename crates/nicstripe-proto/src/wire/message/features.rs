@@ -35,13 +35,11 @@ pub enum Feature {
     Fetches = 11,
     /// Outlines of files, and signed statements about them.
     Receipts = 12,
-    /// Small files that requests and answers carry.
-    Small = 13,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Bench,
         Self::Tunnels,
         Self::Names,
@@ -54,7 +52,6 @@ impl Feature {
         Self::Shares,
         Self::Fetches,
         Self::Receipts,
-        Self::Small,
     ];
 
     /// Returns true for a feature that an older peer, which announces none, may have.
@@ -81,7 +78,6 @@ impl fmt::Display for Feature {
             Self::Shares => "shares of trees",
             Self::Fetches => "files from other daemons",
             Self::Receipts => "receipts",
-            Self::Small => "files in requests",
         })
     }
 }
@@ -141,9 +137,9 @@ mod tests {
         let all: Features = Feature::ALL.into_iter().collect();
         assert_eq!(
             minicbor::to_vec(all).unwrap(),
-            [0x8d, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+            [0x8c, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
         );
-        assert_eq!(of(&[0x8d, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]), all);
+        assert_eq!(of(&[0x8c, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

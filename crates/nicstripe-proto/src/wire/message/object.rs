@@ -3,7 +3,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{Fetch, MOST_CARRIED, Small, Write};
+use super::Fetch;
 use crate::{
     failure::FailCode,
     file::{
@@ -214,19 +214,6 @@ pub enum AskKind {
     /// [`AnswerKind::Copied`]; the client asks for the next part until it has the metadata of the file.
     #[n(13)]
     Fetch(#[n(0)] Box<Fetch>),
-    /// Stores a small file. The answer is [`AnswerKind::Written`].
-    #[n(14)]
-    Write(#[n(0)] Box<Write>),
-    /// Reads a small file, or a small range of a file. The answer is [`AnswerKind::Content`].
-    #[n(15)]
-    Read {
-        /// Name of the file.
-        #[n(0)]
-        name: Name,
-        /// Part to read, which the daemon truncates to the file; `None` for the whole file.
-        #[n(1)]
-        range: Option<GetRange>,
-    },
 }
 
 /// Daemon's answer to an [`Ask`]. Body of [`crate::Message::Answer`].
@@ -338,20 +325,6 @@ pub enum AnswerKind {
         /// The key, new in each session.
         #[cbor(n(0), with = "minicbor::bytes")]
         key: [u8; 32],
-    },
-    /// The file of the request is durable under its name.
-    #[n(10)]
-    Written {
-        /// Entity tag of the file; `None` if the daemon knows none.
-        #[n(0)]
-        etag: Option<ETag>,
-    },
-    /// Content of a small file, or of a small range.
-    #[n(11)]
-    Content {
-        /// The content; `None` if it has more than [`MOST_CARRIED`] bytes, or is that of no regular file.
-        #[n(0)]
-        file: Option<Box<Small>>,
     },
 }
 
@@ -531,15 +504,7 @@ impl AskKind {
                 | Self::Admit { .. },
                 AnswerKind::Done,
             ) => true,
-            (Self::FetchKey, AnswerKind::Key { .. })
-            | (Self::Write(_), AnswerKind::Written { .. }) => true,
-            (Self::Read { range, .. }, AnswerKind::Content { file }) => {
-                let most = range.map_or(u64::MAX, |range| range.len);
-                file.as_ref().is_none_or(|file| {
-                    let len = file.content.bytes.len();
-                    len <= MOST_CARRIED && len as u64 <= most
-                })
-            }
+            (Self::FetchKey, AnswerKind::Key { .. }) => true,
             (Self::Fetch(fetch), AnswerKind::Copied { upto, copy }) => {
                 *upto <= fetch.len && (*upto > fetch.offset || copy.is_some())
             }

@@ -5,10 +5,7 @@
 use nicstripe_proto::{
     FailCode, Message, Offer, TransferId,
     journal::Timestamp,
-    message::{
-        Answer, AnswerKind, Ask, Carried, Feature, ObjectKind, ObjectStat, OfferKind, Small,
-        Welcome,
-    },
+    message::{Answer, AnswerKind, Ask, ObjectKind, ObjectStat, OfferKind},
 };
 use tokio::io::AsyncReadExt;
 
@@ -41,10 +38,9 @@ fn offer(size: u64) -> Offer {
     peer::offer(TransferId(0), size)
 }
 
-/// Runs `calls` on a client of a daemon that knows `features`, answers every request with `answer`, and
-/// every get with `offer`. Returns the client's error.
+/// Runs `calls` on a client of a daemon that answers every request with `answer`, and every get
+/// with `offer`. Returns the client's error.
 async fn lied_to(
-    features: &[Feature],
     answer: AnswerKind,
     offer: Offer,
     calls: impl AsyncFnOnce(Client) -> Result<(), Error>,
@@ -67,28 +63,7 @@ async fn lied_to(
             }
         }
     };
-    let welcome = Welcome {
-        features: Some(features.iter().copied().collect()),
-        ..plain_welcome()
-    };
-    against(welcome, lie, calls).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn content_that_differs_from_its_digest_reaches_no_reader() {
-    let damaged = Carried {
-        bytes: b"two".to_vec(),
-        ..Carried::new(b"one".to_vec())
-    };
-    let answer = AnswerKind::Content {
-        file: Some(Box::new(Small {
-            stat: object(3),
-            content: damaged,
-        })),
-    };
-    let read = async |client: Client| client.read(&name("a"), None).await.map(drop);
-    let error = lied_to(&[Feature::Small], answer, offer(3), read).await;
-    assert_eq!(error.fail_code(), Some(FailCode::Digest), "{error}");
+    against(plain_welcome(), lie, calls).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,21 +73,16 @@ async fn a_reader_takes_no_other_part_than_it_asked_for() {
         ..offer(0)
     };
     for other in [offer(99), offer(101), offer(1 << 40), pipe] {
-        let error = lied_to(
-            &[Feature::Names],
-            stat(100),
-            other,
-            async |client: Client| {
-                let mut reader = client.open(&name("a")).await?;
-                let error = reader.read(&mut [0; 10]).await.unwrap_err();
-                Err(error
-                    .into_inner()
-                    .unwrap()
-                    .downcast::<Error>()
-                    .map(|error| *error)
-                    .unwrap())
-            },
-        )
+        let error = lied_to(stat(100), other, async |client: Client| {
+            let mut reader = client.open(&name("a")).await?;
+            let error = reader.read(&mut [0; 10]).await.unwrap_err();
+            Err(error
+                .into_inner()
+                .unwrap()
+                .downcast::<Error>()
+                .map(|error| *error)
+                .unwrap())
+        })
         .await;
         assert_eq!(
             error.fail_code(),

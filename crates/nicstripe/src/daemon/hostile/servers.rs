@@ -15,8 +15,8 @@ use nicstripe_proto::{
     grid::ChunkSize,
     hash_tree::piece_value,
     message::{
-        Accept, Answer, AnswerKind, Ask, AskKind, Committed, Complete, Fail, Feature, Features,
-        Get, MOST_CARRIED, PeerInterface, Refusal, RefusalCode, Welcome,
+        Accept, Committed, Complete, Fail, Features, Get, PeerInterface, Refusal, RefusalCode,
+        Welcome,
     },
 };
 use tokio::net::TcpListener;
@@ -402,54 +402,6 @@ async fn what_a_daemon_lacks_is_refused_before_anything_is_sent() {
     let text = r"127.0.4.1 (nicstripe 9.9\u{1b}[2J) does not support requests about names";
     assert_eq!(error.to_string(), text);
     assert!(!asked.load(Ordering::Relaxed));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_a_small_file_is_sent_with_the_request_and_only_to_a_daemon_that_knows_it() {
-    let knows = Some([Feature::Small].into_iter().collect());
-    let older = Some([Feature::Names].into_iter().collect());
-    for (features, len, is_put) in [
-        (knows, MOST_CARRIED, false),
-        (knows, MOST_CARRIED + 1, true),
-        (older, 1, true),
-        (None, 1, true),
-    ] {
-        let welcome = Welcome {
-            features,
-            ..plain_welcome()
-        };
-        let fails = async move |peer: &mut Peer| {
-            while let Ok(message) = peer.message().await {
-                let (code, text, resumable) = (FailCode::Io, "no".into(), false);
-                let answer = match message {
-                    Message::Put(put) => Message::Fail(Fail {
-                        transfer: put.offer.transfer,
-                        code,
-                        text: "put".into(),
-                        resumable,
-                    }),
-                    Message::Ask(Ask { id, ask }) => Message::Answer(Answer {
-                        id,
-                        answer: match ask {
-                            AskKind::Write(_) => AnswerKind::Failed { code, text },
-                            _ => AnswerKind::Done,
-                        },
-                    }),
-                    _ => continue,
-                };
-                if peer.say(&answer).await.is_err() {
-                    return;
-                }
-            }
-        };
-        let error = against(welcome, fails, async |client: Client| {
-            let (name, options) = (name("a"), CopyOptions::default());
-            client.write(&name, vec![7; len], options).await.map(drop)
-        })
-        .await;
-        let failed = crate::text::chain(&error);
-        assert_eq!(failed.contains("put"), is_put, "{len} bytes: {failed}");
-    }
 }
 
 /// Runs `calls` with a daemon that answers heartbeats, and that accepts what is put and offers what

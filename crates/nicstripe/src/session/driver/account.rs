@@ -18,7 +18,7 @@ use crate::{
         link_text::state_of,
         metrics::{
             InterfaceBytes, Live, MeterId, Meters, PathCounts, RunningLink, RunningSession,
-            TransferDirection, loss_word,
+            loss_word,
         },
     },
     session::{record::Record, serve::Serve, waiters::Outcome},
@@ -87,18 +87,6 @@ impl Account {
 
     /// Logs the result of a name request that changes a name. Does not log read-only requests.
     pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
-        let result = match answer {
-            AnswerKind::Failed { code, .. } => code.word(),
-            _ => DONE,
-        };
-        match ask {
-            AskKind::Write(_) => self.count(TransferDirection::Receive, result),
-            // What is not carried is got by a transfer.
-            AskKind::Read { .. } if !matches!(answer, AnswerKind::Content { file: None }) => {
-                self.count(TransferDirection::Send, result);
-            }
-            _ => {}
-        }
         let (what, name) = match ask {
             AskKind::List { .. }
             | AskKind::Walk { .. }
@@ -106,7 +94,6 @@ impl Account {
             | AskKind::Hash { .. }
             | AskKind::FetchKey
             | AskKind::Admit { .. }
-            | AskKind::Read { .. }
             | AskKind::Facts { .. } => return,
             AskKind::Copy { .. } if matches!(answer, AnswerKind::Copied { copy: None, .. }) => {
                 return;
@@ -114,7 +101,6 @@ impl Account {
             AskKind::Concat { part: Some(_), .. } => return,
             AskKind::Concat { to, .. } => ("concat", logged(to).to_string()),
             AskKind::Fetch(_) if matches!(answer, AnswerKind::Copied { copy: None, .. }) => return,
-            AskKind::Write(write) => ("write", logged(&write.put.name).to_string()),
             AskKind::Fetch(fetch) => ("fetch", logged(&fetch.put.name).to_string()),
             AskKind::Copy { from, to, .. } => {
                 ("copy", logged(format_args!("{from} -> {to}")).to_string())
@@ -173,23 +159,19 @@ impl Account {
         stats: &TransferStats,
     ) {
         self.repeated_bytes += stats.repeated_bytes;
-        self.count(record.direction, result_word(result));
+        let ended = (record.direction, result_word(result));
+        *self
+            .meters
+            .totals()
+            .transfers_ended
+            .entry(ended)
+            .or_default() += 1;
+        match result {
+            Ok(_) => self.transfers_done += 1,
+            Err(_) => self.transfers_failed += 1,
+        }
         if self.may_record(record) {
             self.record_end(transfer, record, result, stats);
-        }
-    }
-
-    /// Counts a transfer that has ended with this result.
-    fn count(&mut self, direction: TransferDirection, result: &'static str) {
-        let mut totals = self.meters.totals();
-        *totals
-            .transfers_ended
-            .entry((direction, result))
-            .or_default() += 1;
-        drop(totals);
-        match result {
-            DONE => self.transfers_done += 1,
-            _ => self.transfers_failed += 1,
         }
     }
 
@@ -418,11 +400,9 @@ fn close_word(code: CloseCode) -> &'static str {
     }
 }
 
-const DONE: &str = "done";
-
 fn result_word(result: &Result<Outcome, Error>) -> &'static str {
     match result {
-        Ok(_) => DONE,
+        Ok(_) => "done",
         // Errors without a code come from the end of the session.
         Err(error) => error.fail_code().unwrap_or(FailCode::Cancelled).word(),
     }

@@ -88,9 +88,7 @@ impl Driver {
     /// thread.
     pub(super) fn serve_ask(&mut self, ask: Ask) {
         let service = self.config.service.clone();
-        if let Some(answer) =
-            service.and_then(|service| service.answer_later(&ask.ask, self.jobs.handle()))
-        {
+        if let Some(answer) = service.and_then(|service| service.answer_later(&ask.ask)) {
             let (inputs, ended) = (self.jobs.inputs(), self.signals.stopped.clone());
             tokio::spawn(async move {
                 let answer = tokio::select! {

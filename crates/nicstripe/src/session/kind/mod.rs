@@ -196,7 +196,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    pub(crate) fn put(&self, offer: Offer) -> Put {
+    fn put(&self, offer: Offer) -> Put {
         Put {
             name: self.name.clone(),
             offer,
